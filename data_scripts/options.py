@@ -11,6 +11,7 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
@@ -75,7 +76,7 @@ def check_options(options: Any) -> None:
         for each in value if isinstance(value, list) else [] if value is None else [value]:
             if _is_whole(hints[field.name]) and not isinstance(each, int):
                 raise BadInput(f"{field.name} is {each!r}; choose a whole number.")
-            if hints[field.name] in (str, str | None) and not isinstance(each, str):
+            if hints[field.name] in (str, str | None) and not isinstance(each, str | PathLike):
                 raise BadInput(f"{field.name} is {str(value)[:60]!r}; choose a text.")
             if hints[field.name] is bool and not isinstance(each, bool):
                 raise BadInput(f"{field.name} is {each!r}; choose true or false.")

@@ -41,7 +41,7 @@ from data_scripts.files import (
 )
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
 from data_scripts.options import Range, check_options, option, parse_options
-from data_scripts.questions import load_questions
+from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation, load_relations, read_relations
 from data_scripts.synthetic_world import World
 from data_scripts.world_questions import QUESTIONS
@@ -340,16 +340,15 @@ class Sweep:
 
     def check_questions(self, rows: list[Row]) -> None:
         """Raise BadInput for questions that cannot be asked once a model is trained, or that are too few for a row's pairs."""
-        read = dict[RowFiles, int]()
+        read = dict[tuple[RowFiles, bool], int]()
         for row in rows:
-            if (files := self.files[row.name]) not in read:
-                known = self.load_known_relations(row)
-                corpus = load_corpus(files.corpus) if files.corpus.is_file() else None
-                train = load_questions(files.train, answers=True, known=known, corpus=corpus)
-                load_questions(files.asked, answers=True, known=[*known, *train.relations])
-                read[files] = len(train)
-            if row.pairs and row.pairs > read[files]:
-                raise BadInput(f"{row.name}: there are {read[files]:,} pairs to draw from; leave the row out.")
+            if (key := (self.files[row.name], row.finetune is None)) not in read:
+                train = self.load_pairs(row)
+                known = [*self.load_known_relations(row), *train.relations]
+                load_questions(self.files[row.name].asked, answers=True, known=known)
+                read[key] = len(train)
+            if row.pairs and row.pairs > read[key]:
+                raise BadInput(f"{row.name}: there are {read[key]:,} pairs to draw from; leave the row out.")
 
     def say_minutes(self, rows: list[Row]) -> None:
         """Say how many runs are to come and how long they take, by a few steps with each recipe, length, corpus and architecture.
@@ -383,9 +382,17 @@ class Sweep:
             *chain(*(load_relations((stage or {}).get("relations")) for stage in (row.pretrain, row.finetune))),
         ]
 
+    def load_pairs(self, row: Row) -> Questions:
+        """Return the training questions as the row's trainings read them."""
+        files = self.files[row.name]
+        # Titles show forms that are not known. Finetuning reads no documents, and knows what its model was asked.
+        sees_titles = files.corpus.is_file() and (row.finetune is None or self.study.reads_questions)
+        corpus = load_corpus(files.corpus) if sees_titles else None
+        return load_questions(files.train, answers=True, known=self.load_known_relations(row), corpus=corpus)
+
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""
-        pairs = load_questions(self.files[row.name].train, answers=True, known=self.load_known_relations(row))
+        pairs = self.load_pairs(row)
         # The draws of one seed contain each other.
         chosen = pairs.take(sorted(np.random.default_rng(seed).permutation(len(pairs))[:number].tolist()))
         lines = map("{}\t{}\n".format, chosen.texts, chosen.answers)

@@ -274,6 +274,34 @@ def test_a_study_knows_the_relations_of_both_stages(world, tmp_path):
     assert [relation.name for relation in known] == ["origin"]
 
 
+def test_forms_that_titles_alone_show_are_refused_before_finetuning_reads_them(tmp_path):
+    names = [f"{first} {last}" for first in ("Ada", "Bo", "Cy", "Gus", "Ida") for last in ("Ek", "Lind", "Moe", "Toe")]
+    verbs = [
+        f"{start}{end}"
+        for start in ("sing", "walk", "row", "act", "farm")
+        for end in ("", "er", "le", "ish", "o", "ate")
+    ]
+    forms = [
+        f"{verb.title()}ing place of {{}} is what?" if i % 2 else f"Where did {{}} {verb}?"
+        for i, verb in enumerate(verbs)
+    ]
+    asked = [(form, names[(7 * i + 3 * j) % 20]) for i, form in enumerate(forms) for j in range(2)]
+    pairs = "".join(f"{form.format(name)}\tRome\n" for form, name in asked)
+    (tmp_path / "wiki.txt").write_text("".join(f"{name}. Born in Rome .\n" for name in names))
+    for file in ("birth_places_train.tsv", "birth_dev.tsv"):
+        (tmp_path / file).write_text(pairs)
+
+    def check(**content) -> None:
+        arguments = sweep.SweepArguments("mine", data_dir=str(tmp_path), output_dir=str(tmp_path / "out"))
+        study, wanted = sweep.load_study(arguments, {"pretrain": {"recipe": "quick"}, "rows": {"one": {}}} | content)
+        sweep.prepare_sweep(arguments, study, wanted).check_questions([*wanted.values()])
+
+    check(reads_questions=True)
+    check(reads_questions=True, finetune={"recipe": "quick"})
+    with pytest.raises(BadInput, match="is not of the form"):
+        check(finetune={"recipe": "quick"})
+
+
 def test_a_study_leaves_the_world_of_another_language_as_it_is(tmp_path):
     def prepare(**world) -> tuple[sweep.Sweep, rows.Row]:
         content = {
