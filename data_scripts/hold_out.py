@@ -12,7 +12,6 @@ documents of these titles are left out, and so are all questions about others th
 import json
 from collections import Counter
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -103,13 +102,13 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     # Without its document, what dev and test ask about a title could not be known.
     kept = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir and people]
     known = [*relations, *questions.relations]
-    asked_elsewhere = {
-        fold_case(title) for file in kept if file.is_file() for title in load_questions(file, known=known).titles
-    }
+    # Searched as one text, since a question may name several titles.
+    asked_elsewhere = fold_case(
+        "\n".join(title for file in kept if file.is_file() for title in load_questions(file, known=known).titles)
+    )
 
     def is_asked_elsewhere(title: str) -> bool:
-        # A question may name several titles.
-        return any(chain.from_iterable(find_words([fold_case(title)], each) for each in asked_elsewhere))
+        return any(find_words([fold_case(title)], asked_elsewhere))
 
     if people and corpus:
         for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
@@ -152,7 +151,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
                 row = {arguments.title_column: title, arguments.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
         others = {DEV_FILE, TEST_FILE, RELATIONS_FILE, WORDINGS_FILE} - lines.keys() if data_dir else set()
-        for source in (file for file in (Path(str(data_dir), name) for name in others) if file.is_file()):
+        for source in filter(Path.is_file, (Path(str(data_dir), name) for name in others)):
             target = output_dir / source.name
             # Relations go with any split, and may be the user's own.
             if source.name != RELATIONS_FILE or not target.exists():

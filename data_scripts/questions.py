@@ -165,8 +165,8 @@ def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
     quoted = {cell for cell in cells if _QUOTED.fullmatch(cell)}
     needed = {cell for cell in cells if "," in cell or '""' in cell[1:-1]}
     # A title such as `"Heroes"` has marks of its own: a spreadsheet would have doubled them.
-    own = {cell for cell in cells if '"' in cell} - needed
-    if not needed or (quoted != cells and (own or not needed <= quoted)):
+    are_where_needed = needed <= quoted and all(cell in needed for cell in cells if '"' in cell)
+    if not needed or not (are_where_needed or quoted == cells):
         return lines
 
     def unquote(cell: str) -> str:

@@ -123,9 +123,7 @@ class Interview:
             if asked[number] is None and (question := respell_question(text, self.relations)):
                 notes.append(f"{text!r} is asked as {question!r}.")
                 texts[number], asked[number] = question, find_relation(question, self.relations)
-        whole = " ".join(texts)
-        is_split = find_relation(whole, self.relations) or respell_question(whole, self.relations)
-        if not any(asked) and len(asked) > 1 and is_split:
+        if not any(asked) and len(asked) > 1 and respell_question(" ".join(texts), self.relations):
             raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")
         # In other words than the model's, any of a question's words may be the title; a text that is too long is refused below.
         names = [[relation.read_title(text)] if relation else [] for text, relation in zip(texts, asked, strict=True)]
