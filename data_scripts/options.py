@@ -73,11 +73,11 @@ def check_options(options: Any) -> None:
     ranges, hints = list_ranges(type(options)), get_type_hints(type(options))
     for field in dataclasses.fields(options):
         value, choices = getattr(options, field.name), field.metadata.get("choices")
+        if hints[field.name] in (str, str | None) and not isinstance(value, str | PathLike | None):
+            raise BadInput(f"{field.name} is {str(value)[:60]!r}; choose a text.")
         for each in value if isinstance(value, list) else [] if value is None else [value]:
             if _is_whole(hints[field.name]) and not isinstance(each, int):
                 raise BadInput(f"{field.name} is {each!r}; choose a whole number.")
-            if hints[field.name] in (str, str | None) and not isinstance(each, str | PathLike):
-                raise BadInput(f"{field.name} is {str(value)[:60]!r}; choose a text.")
             if hints[field.name] is bool and not isinstance(each, bool):
                 raise BadInput(f"{field.name} is {each!r}; choose true or false.")
             if field.name in ranges:

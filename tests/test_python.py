@@ -66,6 +66,8 @@ def test_pretraining_and_finetuning_return_models_and_print_nothing_when_quiet(w
         posgpt.evaluate(
             test_file=train, model_name_or_path=folders[1], relations={"origin": {"wordings": ["{title}?"]}}
         )
+    with pytest.raises(BadInput, match="relations is .*own.yml.*choose a text"):
+        posgpt.evaluate(test_file=train, model_name_or_path=folders[1], relations=["own.yml"])
     with pytest.raises(BadInput, match="arguments are required: --test_file"):
         posgpt.evaluate(baseline="London")
     with pytest.raises(BadInput, match="arguments are required: --test_file"):
