@@ -51,7 +51,7 @@ assignment: $(INSTALLED)
 	$(BIN)/posgpt assignment --seed $(SEED) --output_dir runs/assignment
 
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -43,7 +43,7 @@ def start(launcher, *command):
     return subprocess.Popen(
         [sys.executable, "-m", *map(str, launchers[launcher]), *map(str, command)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
 
@@ -323,7 +323,7 @@ for process in $processes; do wait $process || exit; done""",
     command = ["--total_train_batch_size", "20", "--output_dir", str(tmp_path / "model"), *arguments]
     line = line.replace("$((8 *", "$((1 *").replace("windows …", " ".join(command))
     line = line.replace("--machine_rank", f"--main_process_port {find_free_port()} --machine_rank")
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = str(ROOT)
     result = subprocess.run(["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -590,7 +590,7 @@ runpy.run_path("train_pretrain.py", run_name="__main__")
         command += ["--max_restarts", 1, tmp_path / "train.py", *arguments]
         command += ["--resume_from_checkpoint", "auto", "--output_dir", tmp_path / name]
         # As docs/running.md says: restarted processes would look for the addresses of the killed ones.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         environment |= {"PYTHONPATH": str(ROOT)}
         result = subprocess.run(list(map(str, command)), cwd=ROOT, env=environment, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
