@@ -75,8 +75,6 @@ documents = load_dataset(folder, "documents", split="train")
 questions = load_dataset(folder, "questions")
 ```
 """
-# More would make documents much longer than the 128 characters that most recipes read at once.
-_FACTS_PER_DOCUMENT = 2
 # With fewer places, a file may have none to ask about.
 _MIN_PLACES = 20
 
@@ -239,6 +237,13 @@ class World:
     biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
         "How many biographies each person has, on average; wordings repeat only when none is left.", default=1
     )
+    facts_per_document: Annotated[int, Range(1, len(ATTRIBUTES))] = option(
+        "How many facts a document tells; more than two are longer than the 128 characters that most recipes read at once.",
+        default=2,
+    )
+    fixed_order: bool = option(
+        "Tell a person's facts in the same order in each biography; people's orders differ.", default=False
+    )
     frequency: Annotated[float, Range(0, 2)] = option(
         "How unevenly people are told of (Zipf's law): the share of the r-th most often told person is proportional to 1 / r ** frequency,"
         " in an order drawn by the seed. Everybody is told of once or more, so choose several biographies_per_person.",
@@ -265,7 +270,7 @@ class World:
         default=False,
     )
     relations: list[str] = option(
-        "What is asked. Unless it is the birthplace alone, documents tell each fact beside another of its kind, two facts each;"
+        "What is asked. Unless it is the birthplace alone, documents tell each fact beside another of its kind;"
         f" {', '.join(name for name, kind in QUESTIONS.items() if not kind.is_told)} have to be worked out from these.",
         default_factory=lambda: [BIRTHPLACE.name],
         choices=list(QUESTIONS),
@@ -300,6 +305,10 @@ class World:
         if self.strangers and not self.entropy():
             raise BadInput(
                 f"strangers is {self.strangers}; they are asked what documents tell of people, so add such a relation: {BIRTHPLACE.name}."
+            )
+        if self.fixed_order and len(self._sentences) == 1:
+            raise BadInput(
+                "fixed_order is True; documents tell one fact each; choose more relations, or leave it out."
             )
         if self.num_teachers and not 3 <= self.num_teachers <= self.num_people:
             raise BadInput(f"num_teachers is {self.num_teachers}; choose 0, or 3 to {self.num_people:,}, the people.")
@@ -494,6 +503,14 @@ class World:
             return index
         return (index + 1 + draws.below(self.num_people - 1)) % self.num_people
 
+    def _order_parts(self, index: int, number: int) -> list[str]:
+        """Return the parts of a biography of person number `index` in the order in which it tells them."""
+        return _Draws("order", self.seed, index, 0 if self.fixed_order else number).shuffle(list(self._sentences))
+
+    def find_sentence(self, index: int, attribute: str) -> int:
+        """Return which sentence, from 1, of documents about person number `index` tells an attribute, in a world with `fixed_order`."""
+        return self._order_parts(index, 0).index(attribute) % self.facts_per_document + 1
+
     def biographies(self, index: int) -> list[str]:
         """Person number `index`'s documents, `Name. text`; nothing is worded twice as long as there are wordings."""
         own, documents = self.person(index), []
@@ -503,10 +520,10 @@ class World:
             if told != index:
                 names = {key: value for key, value in vars(own).items() if key.endswith("name")}
                 person = SimpleNamespace(**vars(self.person(told)) | names)
-            parts = _Draws("order", self.seed, index, i).shuffle(list(self._sentences))
-            for begin in range(0, len(parts), _FACTS_PER_DOCUMENT):
+            parts = self._order_parts(index, i)
+            for begin in range(0, len(parts), self.facts_per_document):
                 sentences: list[str] = []
-                for part in parts[begin : begin + _FACTS_PER_DOCUMENT]:
+                for part in parts[begin : begin + self.facts_per_document]:
                     left[part] = left.get(part) or list(self._sentences[part])
                     name = person.last_name if sentences else person.full_name
                     sentences.append(self._tell(told, person, name, left[part], _Draws(part, self.seed, index, i)))

@@ -1,22 +1,62 @@
 """The rows of a study, and what their runs say: accuracy and its interval, differences, stored bits; as a table and a chart."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import chain, combinations, cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from data_scripts.synthetic_world import World
+from data_scripts.world_questions import QUESTIONS
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import draw_seeds, make_panels, save_picture
 from studies.honesty import describe_honesty
 from studies.training_runs import Record
 
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
+
+
+class Grouping(NamedTuple):
+    """What accuracy is also given by, in worlds with an option.
+
+    Args:
+        option: The option of `posgpt world`.
+        number: Returns the number of an answer that documents tell, from 1, by the person's number and the relation.
+        group: Returns the group of each number.
+        cell, label, scale: The table's cell of a group, and the chart's axis.
+    """
+
+    option: str
+    number: Callable[[World, int, str], int]
+    group: Callable[[np.ndarray], np.ndarray]
+    cell: str
+    label: str
+    scale: dict[str, Any]
+
+
+GROUPINGS = {
+    "told": Grouping(
+        "frequency",
+        lambda world, index, relation: world.count_told(index),
+        # Once, then from 2, 4, 8 and so on, times.
+        lambda numbers: 2 ** np.log2(numbers).astype(int),
+        "told from {} times",
+        "how often the answer is told, from",
+        {"value": "log", "base": 2},
+    ),
+    "sentence": Grouping(
+        "fixed_order",
+        lambda world, index, relation: world.find_sentence(index, *QUESTIONS[relation].told),
+        lambda numbers: numbers,
+        "told in sentence {}",
+        "sentence that tells the answer",
+        {"value": "linear"},
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -177,8 +217,11 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
             cells["bits per person, as read"] = format_bits(*recalled)
     if row.world is not None and "strangers" in first:
         cells |= describe_honesty(row.world, runs)
-    told, leasts = average_by_told(runs), {least for each in runs_of.values() for least in average_by_told(each)}
-    cells |= {f"told from {least} times": f"{told[least]:.1%}" if least in told else "" for least in sorted(leasts)}
+    for column, grouping in GROUPINGS.items():
+        shares_of = {name: average_by(column, own) for name, own in runs_of.items()}
+        own = shares_of[row.name]
+        groups = sorted({*chain(*shares_of.values())})
+        cells |= {grouping.cell.format(each): f"{own[each]:.1%}" if each in own else "" for each in groups}
     if row.edits and row.base and row.base in runs_of:
         base, edited = runs_of[row.base], {title for title, *_ in row.edits}
         cells["other answers than the base"] = f"{count_different(zip(base, runs, strict=False), edited):.1f}"
@@ -189,10 +232,10 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
 
 def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     """Return a line for each row, seed and question: its `relation` and `title`, the `answer`, whether it is `right`, the `surprisal` of the
-    correct one in bits, and in a world with `frequency`, how often a person's answer is `told`.
+    correct one in bits, in a world with `frequency` how often a person's answer is `told`, and in one with `fixed_order` in which `sentence`.
     """
     columns = {"relation": "relations", "title": "titles", "answer": "answers"}
-    columns |= {"right": "right", "surprisal": "surprisals", "told": "told"}
+    columns |= {"right": "right", "surprisal": "surprisals"} | {column: column for column in GROUPINGS}
     tables = [
         pd.DataFrame({name: run[key] for name, key in columns.items() if key in run}).assign(
             row=name, seed=run["seed"]
@@ -211,15 +254,15 @@ def list_results(answers: pd.DataFrame) -> pd.DataFrame:
     return groups.agg(**measures).reset_index()
 
 
-def average_by_told(runs: list[Record]) -> dict[int, float]:
-    """Return the share of answered questions, 0 to 1, by how often documents tell the answer: once, then from 2, 4, 8 and so on, times.
+def average_by(column: str, runs: list[Record]) -> dict[int, float]:
+    """Return the share of answered questions, 0 to 1, by the groups of one of GROUPINGS; nothing if the runs' world does not have it.
 
-    Nothing if the runs' world tells of all people equally often. What no person's document tells does not count.
+    What no person's document tells does not count.
     """
-    pairs = [pair for run in runs if "told" in run for pair in zip(run["told"], run["right"], strict=True)]
-    told, right = (np.array([pair[i] for pair in pairs if pair[0]]) for i in (0, 1))
-    groups = 2 ** np.log2(told).astype(int)
-    return {int(least): float(right[groups == least].mean()) for least in np.unique(groups)}
+    pairs = [pair for run in runs if column in run for pair in zip(run[column], run["right"], strict=True)]
+    numbers, right = (np.array([pair[i] for pair in pairs if pair[0]]) for i in (0, 1))
+    groups = GROUPINGS[column].group(numbers)
+    return {int(each): float(right[groups == each].mean()) for each in np.unique(groups)}
 
 
 def list_curves(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
@@ -258,7 +301,7 @@ def find_halves(runs: list[Record]) -> list[float]:
 
 def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     """Save a PNG: each row's accuracy with its interval and seeds, by relation, the training loss of all runs by stage, what was
-    answered on the way, and how that depends on how often it is told.
+    answered on the way, and how that depends on how often it is told, and where.
     """
     stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
     in_all = set.intersection(*(set(of_row[0]["relations"]) for of_row in runs.values()))
@@ -269,8 +312,8 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     }
     curves = list_curves(runs)
     num_panels = max(len(relations), 1)
-    told = {name: average_by_told(of_row) for name, of_row in runs.items() if "told" in of_row[0]}
-    count = num_panels + len(stages) + (not curves.empty) + bool(told)
+    columns = [column for column in GROUPINGS if any(column in of_row[0] for of_row in runs.values())]
+    count = num_panels + len(stages) + len(columns) + (not curves.empty)
     figure, panels = make_panels(count, 4.5, 1.6 + 0.35 * max(len(runs), 6))
     dots, over_time = panels[:num_panels], panels[num_panels:]
     colors = [f"C{number}" for number in range(10)]
@@ -304,10 +347,11 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
             color = colors[list(runs).index(name) % 10]
             over_time[-1].plot(own["exposures"], 100 * own["accuracy"], color=color, lw=1)
         over_time[-1].set(xlabel="exposures", ylabel="answered (%)", title="during pretraining")
-    for name, by_told in told.items():
-        axes, color = over_time[len(stages)], colors[list(runs).index(name) % 10]
-        axes.plot([*by_told], [100 * share for share in by_told.values()], "o-", color=color)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted({*chain(*told.values())}))
-        axes.set(xlabel="how often the answer is told, from", ylabel="answered (%)", title="by frequency")
+    for axes, column in zip(over_time[len(stages) :], columns, strict=False):
+        of_groups = [average_by(column, of_row) for of_row in runs.values()]
+        for by_group, color in zip(of_groups, cycle(colors), strict=False):
+            axes.plot([*by_group], [100 * share for share in by_group.values()], "o-", color=color)
+        axes.set_xscale(**GROUPINGS[column].scale)
+        axes.set_xticks(sorted({*chain(*of_groups)}))
+        axes.set(xlabel=GROUPINGS[column].label, ylabel="answered (%)")
     save_picture(figure, path)

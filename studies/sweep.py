@@ -58,7 +58,17 @@ from posgpt.training.run_record import read_record
 from posgpt.training.saved_models import load_model
 from studies.honesty import ask_strangers
 from studies.recall import measure_model, read_objective
-from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_answers, list_curves, list_results
+from studies.rows import (
+    GROUPINGS,
+    STAGES,
+    Row,
+    average_right,
+    describe_row,
+    draw_rows,
+    list_answers,
+    list_curves,
+    list_results,
+)
 from studies.training_runs import (
     COMMANDS,
     Record,
@@ -413,7 +423,7 @@ class Sweep:
         Returns:
             The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
             `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`; in a world how many `people` its stored
-            bits are counted for, and in one with `frequency`, how often each answer is `told`; None if no person's document tells it.
+            bits are counted for, and of GROUPINGS those that the world has: each answer's number, None if no person's document tells it.
         """
         record: Record = {"measures": {}, "seed": seed} | (trained or self.train(row, seed))
         model = Path(self.arguments.model_name_or_path or "")
@@ -433,12 +443,16 @@ class Sweep:
         if row.world and self.study.strangers:
             kept_file = kept_file.with_name("strangers.json")
             record["strangers"] = ask_strangers(model, kept_file, row.world, self.study.strangers)
-        if row.world and row.world.frequency:
-            people, has_bits = split_people(row.world.num_people)[files.asked.name], row.world.entropy()
-            told = {row.world.name_person(i): row.world.count_told(i) for i in people}
+        if row.world:
+            people = {row.world.name_person(i): i for i in split_people(row.world.num_people)[files.asked.name]}
             # What no person's document says has no bits of its own.
-            asked = zip(record["titles"], record["relations"], strict=True)
-            record["told"] = [told[title] if relation in has_bits else None for title, relation in asked]
+            has_bits = row.world.entropy()
+            for column, grouping in GROUPINGS.items():
+                if getattr(row.world, grouping.option):
+                    record[column] = [
+                        grouping.number(row.world, people[title], relation) if relation in has_bits else None
+                        for title, relation in zip(record["titles"], record["relations"], strict=True)
+                    ]
         return record
 
     def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> Record:
@@ -544,11 +558,14 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
         files = dict.fromkeys(rows, RowFiles(data_dir, *choose_files(data_dir, results, study.held_out)))
     else:
         for name, row in rows.items():
-            # Rows of the same world share a folder, which its numbers name.
-            numbers = {each: value for each, value in asdict(row.world).items() if isinstance(value, int | float)}
-            world_dir = output_dir / "_".join(
-                ["world", *(f"{each}_{value}" for each, value in numbers.items() if value)]
-            )
+            # Rows of the same world share a folder, which the numbers name that are its own.
+            values = [(each.name, getattr(row.world, each.name)) for each in fields(World) if each.init]
+            own = [
+                f"{name}_{value}"
+                for name, value in values
+                if isinstance(value, int | float) and value != getattr(World, name)
+            ]
+            world_dir = output_dir / "_".join(["world", *own])
             relations = tuple(row.world.asked.values())
             if all(each.data_dir != world_dir for each in files.values()):
                 kept = world_dir / RELATIONS_FILE

@@ -494,12 +494,8 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     cells = read_rows(printed)
     assert [name for name in cells["row"] if name in relations] == relations
     assert cells["one"][cells["row"].index("published")] == "9.7 % (arXiv 2309.14316)"
-    folders = [
-        tmp_path
-        / "out"
-        / f"world_num_people_{people}_num_places_100_biographies_per_person_{biographies}_num_compared_3"
-        for people, biographies in ((100, 1), (100, 2), (150, 1))
-    ]
+    own = ("num_people_100", "num_people_100_biographies_per_person_2", "num_people_150")
+    folders = [tmp_path / "out" / f"world_{each}" for each in own]
     assert [len((folder / "wiki.txt").read_text().splitlines()) for folder in folders] == [100, 200, 150]
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
     assert re.fullmatch(r"-?\d+\.\d+ ± \d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
@@ -544,7 +540,12 @@ def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_proc
         "recall": True,
         "candidates": True,
         "ask_every": 1,
-        "world": {"num_people": 100, "language": "german", "relations": ["birthplace", "birth year"]},
+        "world": {
+            "num_people": 100,
+            "language": "german",
+            "relations": ["birthplace", "birth year"],
+            "fixed_order": True,
+        },
         "pretrain": {"recipe": recipe, "max_steps": 1},
         "rows": {"windows": {}},
     }
@@ -557,6 +558,10 @@ def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_proc
     bits = [cells["windows"][cells["row"].index(f"bits per person{which}")] for which in ("", ", among candidates")]
     assert float(bits[0].split()[0]) < float(bits[1].split()[0]) - 20 and bits[1].endswith(" of 14.72")
     assert "accuracy_birth_year" in pd.read_csv(tmp_path / "out" / "dev" / "curves.csv")
+    # Of two facts, one is told first, for each person in all documents.
+    assert [cells["windows"][cells["row"].index(f"told in sentence {number}")] for number in (1, 2)] == ["0.0%"] * 2
+    answers = pd.read_csv(tmp_path / "out" / "dev" / "answers.csv")
+    assert set(answers.groupby("title")["sentence"].agg(tuple)) == {(1, 2), (2, 1)}
 
 
 def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_process, tmp_path):
@@ -582,7 +587,8 @@ def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_
     }
     # Once, at least twice, and so on; of the last, no document tells.
     told = {"told": [1, 2, 3, 4, None], "right": [False, True, False, True, True]}
-    assert rows.average_by_told([told, told]) == {1: 0, 2: 0.5, 4: 1} and not rows.average_by_told([{"right": [True]}])
+    assert rows.average_by("told", [told, told]) == {1: 0, 2: 0.5, 4: 1}
+    assert not rows.average_by("told", [{"right": [True]}])
     # In a straight line between the first time that half was answered and the one before, whatever came before or after.
     for shares, half in {
         (0.25, 0.75): 15,

@@ -60,6 +60,29 @@ def test_how_often_people_are_told_of_follows_zipfs_law(tmp_path):
     assert [titles[world.name_person(i)] for i in range(100)] == [world.count_biographies(i) for i in range(100)]
 
 
+def test_documents_tell_several_facts_in_an_order_of_each_persons_own():
+    options = {"num_people": 100, "biographies_per_person": 3, "relations": ALL}
+    world = World(**options, facts_per_document=4, fixed_order=True)
+    orders = set()
+    for index in range(100):
+        person, documents = world.person(index), world.biographies(index)
+        # Six facts: four in one document and two in the next.
+        assert [document.count(" .") for document in documents] == [4, 2] * 3
+        order = []
+        for relation in ALL:
+            name, answer = ATTRIBUTE_OF[relation], str(getattr(person, ATTRIBUTE_OF[relation]))
+            sentence = world.find_sentence(index, name)
+            told = [document.split(" .")[sentence - 1] for document in documents if document.count(" .") >= sentence]
+            assert sum(answer in each for each in told) >= 3
+            order.append(sentence)
+        assert sorted(order) == [1, 1, 2, 2, 3, 4]
+        orders.add(tuple(order))
+    assert len(orders) > 50
+    # Elsewhere, biographies differ in it, and what is said stays the same.
+    usual = World(**options)
+    assert len({tuple(usual._order_parts(0, number)) for number in range(3)}) > 1
+
+
 def test_a_share_of_biographies_tells_what_is_true_of_somebody_else(tmp_path):
     options = {"num_people": 1000, "biographies_per_person": 2}
     world = World(**options, contradictions=0.3)
@@ -186,6 +209,7 @@ def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp
         ),
         (["--relations", "person born", "--wording", 2], "english has no 'person born' in wording 2; choose from"),
         (["--wording", 4], "wording is 4; choose a number from 0 to 3."),
+        (["--fixed_order", True], "fixed_order is True; documents tell one fact each; choose more relations"),
     ],
 )
 def test_what_a_world_does_not_have_is_refused_in_a_line(run, tmp_path, options, message):
