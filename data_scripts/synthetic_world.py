@@ -270,8 +270,8 @@ class World:
         default=False,
     )
     relations: list[str] = option(
-        "What is asked. Unless it is the birthplace alone, documents tell each fact beside another of its kind;"
-        f" {', '.join(name for name, kind in QUESTIONS.items() if not kind.is_told)} have to be worked out from these.",
+        "What is asked. Unless it is the birthplace alone, documents tell each fact beside another of its kind. Some"
+        " answers have to be worked out from several facts.",
         default_factory=lambda: [BIRTHPLACE.name],
         choices=list(QUESTIONS),
     )
