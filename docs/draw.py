@@ -224,6 +224,42 @@ def draw_learning() -> Any:
     return figure
 
 
+def draw_late() -> Any:
+    figure, axes = make_figure(8, 4)
+    rows = read_rows("2026-11-30-late")
+    by_positions = defaultdict(list)
+    for row in rows:
+        if row["what"].startswith("sentence"):
+            by_positions[row["positions"]].append(row)
+    for number, (positions, own) in enumerate(by_positions.items()):
+        color, sentences = f"C{number}", [int(row["what"].split()[-1]) for row in own]
+        means = [average([row]) for row in own]
+        axes.plot(sentences, means, "-", color=color, lw=2)
+        for sentence, row in zip(sentences, own, strict=True):
+            # Beside each other, so that encodings can be told apart.
+            x = sentence + 0.04 * (number - (len(by_positions) - 1) / 2)
+            axes.plot(
+                [x] * len(row["correct"]),
+                [100 * each / row["of"] for each in row["correct"]],
+                "o",
+                color=color,
+                alpha=0.5,
+            )
+        axes.annotate(positions, (4.1, means[-1]), va="center", color=color)
+    axes.set_xticks(range(1, 5), ["first", "second", "third", "fourth"])
+    axes.set(
+        xlim=(0.8, 4.7),
+        ylim=(0, 102),
+        xlabel="sentence of the documents that tells the fact",
+        ylabel="answered, %; dots: worlds",
+    )
+    axes.grid(axis="y", alpha=0.3)
+    figure.suptitle(
+        "Next character: the later a document tells a fact, the fewer questions reach it", fontweight="bold"
+    )
+    return figure
+
+
 def draw_titles() -> Any:
     figure, axes = make_figure(7.5, 4.8)
     rows = read_rows("2026-11-30-titles")
@@ -413,6 +449,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     **{name: (lambda name=name: draw_positions(name)) for name in POSITIONS},
     "steps": draw_steps,
     "learning": draw_learning,
+    "late": draw_late,
     "titles": draw_titles,
     "tasks": draw_tasks,
     "factorial": draw_factorial,
