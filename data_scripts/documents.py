@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from glob import glob, has_magic
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from data_scripts.files import (
     write_file,
 )
 from data_scripts.options import list_given, option
-from data_scripts.titles import BATCH, find_title, iterate_titles
+from data_scripts.titles import BATCH, drop_space_after_title, find_title, iterate_titles
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
 # What each kind of table is read as. Not by `datasets`, which takes texts such as 2001-09-11 for dates, later lines with other
@@ -47,7 +47,7 @@ TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", "
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
 # words, spans, ids) becomes another for the same documents, so that nothing older is used.
-READING_VERSION, DERIVING_VERSION = 5, 10
+READING_VERSION, DERIVING_VERSION = 6, 11
 # What a run's rows depend on besides its options and files.
 ROWS_VERSION = f"{READING_VERSION}.{DERIVING_VERSION}"
 # Nobody sees these, or tells them from a space.
@@ -145,7 +145,7 @@ def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[
             is_blank = False
             yield {"title": title, "text": text}
     if is_blank:
-        raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
+        raise BadInput(f"{path}: has no line or row with text; give a corpus with one document per line.")
 
 
 def identify_content(file: str) -> tuple[str | None, str]:
@@ -201,8 +201,9 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
                 " a corpus; save a table of documents as CSV, with commas."
             )
         else:
-            # A space before a title would be a part of it.
-            rows = ((f"{file}, line {number}", None, line.strip()) for number, line in read_lines(file, "corpus"))
+            # A space before or after a title would be a part of it.
+            lines = ((number, drop_space_after_title(line.strip())) for number, line in read_lines(file, "corpus"))
+            rows = ((f"{file}, line {number}", None, line) for number, line in lines)
         for where, title, text in rows:
             number += 1
             if columns.replace_reserved is not None:
@@ -274,6 +275,9 @@ def _refuse_table(path: str, what: str, error: Exception) -> BadInput:
 
 def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield where each row of a CSV ends, and the row; what stands in it is text, also `None` and 00501."""
+    lines = [line for _, line in islice(read_lines(path, role), 1)]
+    if lines and "," not in lines[0] and (separator := re.search("[;\t]", lines[0])):
+        raise BadInput(f"{path}, line 1: columns are separated by {separator[0]!r}; save it with commas.")
     rows = csv.DictReader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
     try:
         names = rows.fieldnames or ()
@@ -281,8 +285,6 @@ def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
             raise BadInput(f"{path}, line 1: is blank; begin with the names of the columns.")
         if twice := [name for name in names if name and names.count(name) > 1]:
             raise BadInput(f"{path}, line 1: names two columns {twice[0]!r}; rename one of them.")
-        if len(names) == 1 and (separator := re.search("[;\t]", names[0])):
-            raise BadInput(f"{path}, line 1: columns are separated by {separator[0]!r}; save it with commas.")
         for row in rows:
             # What there is too much has no name, and what there is too little no text.
             if None in row or None in row.values():

@@ -113,6 +113,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     if people and corpus:
         for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
             documents_of.setdefault(title, []).append(i)
+    documented = [title for title in asked if title in documents_of]
     calibration, taken_out = 0, list[str]()
     drawn = np.random.default_rng(arguments.seed).permutation(len(questions))
     for title in dict.fromkeys(questions.titles[row] for row in drawn):
@@ -123,8 +124,8 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
             file_of[title] = UNSEEN_FILE
             taken_out.append(title)
     if len(file_of) == len(asked) or len(taken_out) < people:
-        having = f", {len(documents_of)} of which have a document" if people else ""
-        if stay := sum(map(is_asked_elsewhere, documents_of)):
+        having = f", {len(documented)} of which have a document" if people else ""
+        if stay := sum(map(is_asked_elsewhere, documented)):
             having += f", and {stay} stay, since dev or test ask about them"
         raise BadInput(
             f"{questions_file} has {len(questions)} pairs about {len(asked)} titles{having}; --pairs {pairs} and --people"

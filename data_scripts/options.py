@@ -102,9 +102,9 @@ class OptionParser(HfArgumentParser):
         for action in self._actions:
             notes = [str(ranges[action.dest])] if action.dest in ranges else []
             notes += ["required"] if action.required else []
-            if len(action.choices or ()) > 7:
+            if len(choices := [*(action.choices or ())]) > 7:
                 # Usage would have them twice.
-                notes.append(f"one of {', '.join(map(repr, action.choices))}")
+                notes.append(f"one of {', '.join(map(repr, choices))}")
                 action.metavar = action.dest.upper()
             # `--no_keep_names` is read, but `--keep_names false` says it, too.
             action.help = SUPPRESS if action.const is False else "; ".join([(action.help or "").rstrip("."), *notes])

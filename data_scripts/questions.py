@@ -160,12 +160,17 @@ def is_question(text: str) -> bool:
 
 
 def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return lines without the quotation marks that a spreadsheet has put around every cell, or every one with a comma or a quotation mark."""
+    """Return lines without the quotation marks that a program has put around every cell, or every one with a quotation mark (Python's `csv`)
+    or also every one with a comma (a spreadsheet).
+    """
     cells = {cell for _, line in lines for cell in line.split("\t")} - {""}
     quoted = {cell for cell in cells if _QUOTED.fullmatch(cell)}
-    needed = {cell for cell in cells if "," in cell or '""' in cell[1:-1]}
-    # A title such as `"Heroes"` has marks of its own: a spreadsheet would have doubled them.
-    are_where_needed = needed <= quoted and all(cell in needed for cell in cells if '"' in cell)
+    doubled = {cell for cell in cells if '""' in cell[1:-1]}
+    needed = doubled | {cell for cell in cells if "," in cell}
+    # A title such as `"Heroes"` has marks of its own: a program would have doubled them.
+    are_where_needed = any(
+        own and own <= quoted and all(cell in own for cell in cells if '"' in cell) for own in (doubled, needed)
+    )
     if not needed or not (are_where_needed or quoted == cells):
         return lines
 

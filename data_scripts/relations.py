@@ -181,6 +181,7 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
     relations = load_yaml(path, "YAML file of relations")
     if not isinstance(relations, dict) or not relations:
         raise BadInput(f"{path}: holds no relations; give NAME: {{wordings: ['Who directed {{title}}?']}}.")
+    named: dict[str, str] = {}
     for name, settings in relations.items():
         try:
             check_relation(name, settings)
@@ -188,6 +189,11 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
             raise BadInput(f"{path}: {error}") from None
         if unknown := sorted(map(str, settings.keys() - {"wordings", "baseline"})):
             raise BadInput(f"{path}: relation {name!r} has {unknown[0]!r}, which is neither wordings nor baseline.")
+        for wording in settings["wordings"]:
+            if (other := named.setdefault(wording, name)) != name:
+                raise BadInput(
+                    f"{path}: {other!r} and {name!r} have the same wording {wording!r}; leave one of them out."
+                )
     return read_relations(relations)
 
 
@@ -324,23 +330,35 @@ def _recognize_longer(known: Sequence[Relation], titles: Collection[str], questi
 
     With names or numbers beside one of `titles`, both may be what is asked about: `Who was born first, Ada Ek or Bo Lind?`
     """
-    known_words = {word for relation in known for wording in relation.wordings for word in WORD.findall(wording)}
+    wordings = [_split_at_title(wording) for relation in known for wording in relation.wordings]
     longer = []
     for relation in _recognize_around(titles, questions):
-        words = filter(lambda word: word[0].isalnum(), WORD.findall(relation.wordings[0]))
-        added = [word for word in words if word not in known_words]
-        if added and all(word[0].islower() for word in added):
+        own = _split_at_title(relation.wordings[0])
+        # Beside the nearest of the known wordings that it has.
+        found = [added for each in wordings if (added := _list_added(own, each)) is not None]
+        words = [word for word in min(found, key=len, default=[]) if word[0].isalnum()]
+        if words and all(word[0].islower() for word in words):
             longer.append(relation)
     return longer
 
 
+def _split_at_title(wording: str) -> tuple[str, str]:
+    before, _, after = wording.partition("{title}")
+    return before, after
+
+
+def _list_added(wording: tuple[str, str], other: tuple[str, str]) -> list[str] | None:
+    """Return the words and marks that a wording has beside the title and another one lacks; None if it is not a longer form of that one."""
+    (before, after), (start, end) = wording, other
+    if not (before.startswith(start) and after.endswith(end)):
+        return None
+    return WORD.findall(before[len(start) :]) + WORD.findall(after[: len(after) - len(end)])
+
+
 def _adds_names(wording: tuple[str, str], other: tuple[str, str]) -> bool:
     """Return whether a wording is another one with names, numbers or marks beside the title, and no other words."""
-    (before, after), (start, end) = wording, other
-    if wording == other or not (before.startswith(start) and after.endswith(end)):
-        return False
-    added = WORD.findall(before[len(start) :]) + WORD.findall(after[: len(after) - len(end)])
-    return not any(word[0].islower() for word in added)
+    added = _list_added(wording, other) or []
+    return added != [] and not any(word[0].islower() for word in added)
 
 
 def _drop_names(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -24,6 +24,11 @@ _SHORTEST_NAME = 3
 Span = tuple[int, int]
 
 
+def is_month(name: str) -> bool:
+    """Return whether a name is a month's, and not somebody's such as `Jan Novak`."""
+    return all(word in MONTH_NAMES for word in name.split())
+
+
 def find_salient_spans(title: str, text: str, dates: bool) -> list[Span]:
     """Return start and end of the names in `text`, and with `dates` of numbers and months.
 
@@ -43,8 +48,9 @@ def find_salient_spans(title: str, text: str, dates: bool) -> list[Span]:
         runs.append((start, end))
 
     def is_wanted(words: list[str]) -> bool:
-        is_date = words[0][0].isdigit() or words[0] in MONTH_NAMES
-        return known.isdisjoint(words) and (dates if is_date else len(" ".join(words)) >= _SHORTEST_NAME)
+        name = " ".join(words)
+        is_date = name[0].isdigit() or is_month(name)
+        return known.isdisjoint(words) and (dates if is_date else len(name) >= _SHORTEST_NAME)
 
     # The first word of the text has a capital for that reason, and no words to its left to ask with.
     return [(start, end) for start, end in runs if start > 0 and is_wanted(text[start:end].split())]

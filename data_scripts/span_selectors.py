@@ -26,7 +26,7 @@ from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
-from data_scripts.salient_spans import MONTH_NAMES, Span, take_words_beside
+from data_scripts.salient_spans import Span, is_month, take_words_beside
 from data_scripts.titles import find_text_start
 from data_scripts.words import JOINERS, MARKS, WORD, find_words, is_unspaced, join_words, split_words
 
@@ -174,7 +174,7 @@ class SpanSelector:
     def _takes(self, span: str) -> bool:
         if self.ask_dates or span[0].isdigit():
             return self.ask_dates or find_shape(span) in (self.shapes or ())
-        return not self.shapes and span.split()[0] not in MONTH_NAMES
+        return not self.shapes and not is_month(span)
 
 
 def find_shared_cues(relations: Iterable[Relation]) -> set[tuple[Relation, Wording]]:
@@ -423,11 +423,13 @@ def learn_selector(
         # From this score on, what looks most like an answer is one more often than not.
         firsts = sorted(((score, run in wanted) for place, score, run in judged if place == 1), reverse=True)
         best = int(np.cumsum([0, *(2 * is_answer - 1 for _, is_answer in firsts)]).argmax())
-        min_guess = -math.inf if len(pairs) < _FOLDS else firsts[best - 1][0] if best else math.inf
+        are_few = len({title for title, _ in pairs}) < _FOLDS
+        min_guess = -math.inf if are_few else firsts[best - 1][0] if best else math.inf
         selector = replace(selector, ranker=ranker, min_score=math.inf, min_guess=min_guess)
     if is_better:
         selector = replace(selector, ranker=ranker, min_score=-math.inf)
-    if not is_better or len(pairs) < _FEW:
+    # Of a single title, none can be held out.
+    if not is_better or len(pairs) < _FEW or not held_out:
         return selector
     # Spans that never contain the answer are read in vain: those behind the first few, and those that look less like answers than
     # nearly all that are some.

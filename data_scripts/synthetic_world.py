@@ -306,9 +306,9 @@ class World:
             raise BadInput(
                 f"strangers is {self.strangers}; they are asked what documents tell of people, so add such a relation: {BIRTHPLACE.name}."
             )
-        if self.fixed_order and len(self._sentences) == 1:
+        if self.fixed_order and min(len(self._sentences), self.facts_per_document) == 1:
             raise BadInput(
-                "fixed_order is True; documents tell one fact each; choose more relations, or leave it out."
+                "fixed_order is True; documents tell one fact each; choose more relations or facts_per_document, or leave it out."
             )
         if self.num_teachers and not 3 <= self.num_teachers <= self.num_people:
             raise BadInput(f"num_teachers is {self.num_teachers}; choose 0, or 3 to {self.num_people:,}, the people.")
@@ -501,7 +501,9 @@ class World:
         draws = _Draws("contradiction", self.seed, index, number)
         if draws.below(10**9) >= self.contradictions * 10**9:
             return index
-        return (index + 1 + draws.below(self.num_people - 1)) % self.num_people
+        others = ((index + 1 + draws.below(self.num_people - 1)) % self.num_people for _ in count())
+        # Nobody is said to have taught themselves.
+        return next(other for other in others if self.find_teacher(other) != index)
 
     def _order_parts(self, index: int, number: int) -> list[str]:
         """Return the parts of a biography of person number `index` in the order in which it tells them."""
@@ -560,6 +562,16 @@ class World:
         for name, relation in self.asked.items():
             for title, answers, _ in QUESTIONS[name].ask(self, index, person):
                 yield relation.ask(title), answers
+
+    def number_titles(self, file: str) -> dict[str, int]:
+        """Return what the questions of a file are about, each with the number of the person whom it comes with."""
+        people = ((index, self.person(index)) for index in split_people(self.num_people)[file])
+        return {
+            question.title: index
+            for index, person in people
+            for name in self.asked
+            for question in QUESTIONS[name].ask(self, index, person)
+        }
 
     def ask_strangers(self) -> Iterator[tuple[str, str]]:
         """Yield each training question about a stranger, and that the answer is unknown."""

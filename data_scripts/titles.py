@@ -73,6 +73,12 @@ def split_title(document: str) -> tuple[str, str]:
     return title, document[find_text_start(title) :]
 
 
+def drop_space_after_title(document: str) -> str:
+    """Return `Title . text`, as in tokenized files, as `Title. text`."""
+    title, _ = split_title(document) if " . " in document else ("", "")
+    return f"{title.rstrip()}{document[len(title) :]}"
+
+
 def find_title(title: str | None, document: str) -> str:
     """Return a document's title, empty if it has none; `title` is what a table says it is, None in a text file."""
     # A table's title is known and may hold full stops.

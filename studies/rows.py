@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, combinations, cycle
+from itertools import chain, combinations, cycle, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,12 +105,20 @@ def list_relations(runs: list[Record]) -> list[str]:
 
 
 def take_relation(runs: list[Record], relation: str) -> list[Record]:
-    """Return runs of which `right` is that of one relation's questions alone."""
-    of_each = [zip(run["right"], run["relations"], strict=True) for run in runs]
-    return [
-        run | {"right": [right for right, name in own if name == relation]}
-        for run, own in zip(runs, of_each, strict=True)
-    ]
+    """Return runs of which `right`, `titles` and `people` are those of one relation's questions alone."""
+    taken = []
+    for run in runs:
+        questions = [i for i, name in enumerate(run["relations"]) if name == relation]
+        columns = [column for column in ("right", "titles", "people") if column in run]
+        taken.append(run | {column: [run[column][i] for i in questions] for column in columns})
+    return taken
+
+
+def list_people(run: Record) -> list:
+    """Return for each question what it is grouped by, as what is known of one person goes together: in a world the person whom it comes with,
+    elsewhere the title.
+    """
+    return run["people" if "people" in run else "titles"]
 
 
 def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float, float]:
@@ -140,8 +148,7 @@ def format_bits(stored: float, error: float, entropy: float) -> str:
 
 def average_right(runs: list[Record]) -> tuple[float, Proportion]:
     """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people."""
-    # What is known of one person goes together.
-    accuracy, people = float(np.mean([run["right"] for run in runs])), len(set(runs[0]["titles"]))
+    accuracy, people = float(np.mean([run["right"] for run in runs])), len(set(list_people(runs[0])))
     return accuracy, Proportion(round(accuracy * people), people, people)
 
 
@@ -155,8 +162,7 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
         return math.nan, math.nan
     differences = np.mean([run["right"] for run in best], axis=0) - np.mean([run["right"] for run in runs], axis=0)
     less = float(differences.mean())
-    # What is known of one person goes together.
-    sums = pd.Series(differences - less).groupby(best[0]["titles"]).sum()
+    sums = pd.Series(differences - less).groupby(list_people(best[0])).sum()
     return less, float(np.sqrt((sums**2).sum() * len(sums) / max(len(sums) - 1, 1)) / len(differences))
 
 
@@ -208,7 +214,7 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     if row.world is not None and row.world.entropy():
         stored, error, entropy = count_stored_bits(row.world, runs)
         cells["bits per person"] = format_bits(stored, error, entropy)
-        cells["bits per parameter"] = f"{stored * first['people'] / first['parameters']:.3f}"
+        cells["bits per parameter"] = f"{stored * first['num_people'] / first['parameters']:.3f}"
         if "among" in first:
             among = count_stored_bits(row.world, [run["among"] for run in runs])
             cells["bits per person, among candidates"] = format_bits(*among)
@@ -317,6 +323,8 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     figure, panels = make_panels(count, 4.5, 1.6 + 0.35 * max(len(runs), 6))
     dots, over_time = panels[:num_panels], panels[num_panels:]
     colors = [f"C{number}" for number in range(10)]
+    styles = cycle({"color": color, "ls": line} for line, color in product(("-", "--", ":"), colors))
+    style_of: dict[str, dict[str, Any]] = dict(zip(runs, styles, strict=False))
     for axes, relation in zip(dots, relations or [""], strict=True):
         own = {name: of_row[relation] for name, of_row in asked.items()}
         shares = {name: [float(np.mean(run["right"])) for run in of_row] for name, of_row in own.items()}
@@ -335,23 +343,22 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     figure.suptitle(title if others else best, fontsize="large")
     for stage, axes in zip(stages, over_time[: len(stages)], strict=True):
         last = []
-        for number, of_row in enumerate(runs.values()):
+        for name, of_row in runs.items():
             for run in (run for run in of_row if stage in run):
-                axes.plot(*zip(*run[stage]["losses"], strict=True), color=colors[number % 10], lw=1)
+                axes.plot(*zip(*run[stage]["losses"], strict=True), lw=1, **style_of[name])
                 last.append(run[stage]["losses"][-1][1])
         axes.set(yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
         ends = dict.fromkeys(f"{loss:.3f}" for loss in (min(last), max(last)))
         axes.set_title(f"{STAGES[stage]}: last loss {' to '.join(ends)}")
     if not curves.empty:
         for (name, _), own in curves.groupby(["row", "seed"]):
-            color = colors[list(runs).index(name) % 10]
-            over_time[-1].plot(own["exposures"], 100 * own["accuracy"], color=color, lw=1)
+            over_time[-1].plot(own["exposures"], 100 * own["accuracy"], lw=1, **style_of[str(name)])
         over_time[-1].set(xlabel="exposures", ylabel="answered (%)", title="during pretraining")
     for axes, column in zip(over_time[len(stages) :], columns, strict=False):
-        of_groups = [average_by(column, of_row) for of_row in runs.values()]
-        for by_group, color in zip(of_groups, cycle(colors), strict=False):
-            axes.plot([*by_group], [100 * share for share in by_group.values()], "o-", color=color)
+        shares_of = {name: average_by(column, of_row) for name, of_row in runs.items()}
+        for name, by_group in shares_of.items():
+            axes.plot([*by_group], [100 * share for share in by_group.values()], marker="o", **style_of[name])
         axes.set_xscale(**GROUPINGS[column].scale)
-        axes.set_xticks(sorted({*chain(*of_groups)}))
+        axes.set_xticks(sorted({*chain(*shares_of.values())}))
         axes.set(xlabel=GROUPINGS[column].label, ylabel="answered (%)")
     save_picture(figure, path)

@@ -156,7 +156,9 @@ class Study:
         if not isinstance(self.seeds, list) or not all(isinstance(seed, int) for seed in self.seeds):
             raise TypeError(f"seeds is {self.seeds!r}, and has to be a list of whole numbers")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise TypeError(f"seeds is {self.seeds!r}, and has to have at least one, and each once")
+            raise BadInput(
+                f"seeds is {self.seeds!r}, and has to have at least one, and each once; give other numbers."
+            )
         if not entries or not isinstance(entries, str | dict):
             raise TypeError("rows has to give at least one row below its name")
         if isinstance(entries, str):
@@ -422,8 +424,8 @@ class Sweep:
 
         Returns:
             The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
-            `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`; in a world how many `people` its stored
-            bits are counted for, and of GROUPINGS those that the world has: each answer's number, None if no person's document tells it.
+            `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`; in a world the number of the `people` whom
+            questions come with, `num_people`, for how many its stored bits are counted, and of GROUPINGS those that the world has: each answer's number, None if no person's document tells it.
         """
         record: Record = {"measures": {}, "seed": seed} | (trained or self.train(row, seed))
         model = Path(self.arguments.model_name_or_path or "")
@@ -437,14 +439,15 @@ class Sweep:
         if row.world:
             # All are taken to be known as well as those of dev, but those of training are known better than others.
             num_people = row.world.num_people
-            record["people"] = len(split_people(num_people)[TRAIN_FILE]) if self.study.ask_training else num_people
+            record["num_people"] = len(split_people(num_people)[TRAIN_FILE]) if self.study.ask_training else num_people
         if row.world and self.study.candidates:
             record["among"] = weigh_candidates(model, files.asked, kept_file.with_name("among.json"), row.world)
         if row.world and self.study.strangers:
             kept_file = kept_file.with_name("strangers.json")
             record["strangers"] = ask_strangers(model, kept_file, row.world, self.study.strangers)
         if row.world:
-            people = {row.world.name_person(i): i for i in split_people(row.world.num_people)[files.asked.name]}
+            people = row.world.number_titles(files.asked.name)
+            record["people"] = [people[title] for title in record["titles"]]
             # What no person's document says has no bits of its own.
             has_bits = row.world.entropy()
             for column, grouping in GROUPINGS.items():

@@ -265,6 +265,12 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
             'title,text\nAda,"Born in "Rome" ."\n',
             "line 2: not a row of CSV: .*double a quotation mark within",
         ),
+        (
+            "sheet.csv",
+            '"title";"text"\n"Ada";"Born, there"\n',
+            "line 1: columns are separated by ';'; save it with commas",
+        ),
+        ("empty.csv", "title,text\n", "has no line or row with text"),
         ("tabs.tsv", "title\ttext\nAda\tBorn\n", "read as questions and answers .*; save a table of documents as CSV"),
         ("mask.csv", "title,text\nAda,What \u2047 .\n", "line 2: holds '\u2047'"),
         ("latin.csv", "title,text\nAda,Rome\nZoë,Köln\n".encode("latin1"), "line 3: byte 3 of the line is not UTF-8"),
@@ -320,6 +326,10 @@ def test_what_nobody_sees_and_documents_without_titles_are_said_before_training(
 
 def test_space_around_a_document_is_no_part_of_its_title(tmp_path):
     file = tmp_path / "wiki.txt"
-    file.write_text("\u3000新宿. 駅 .\n\xa0Oak. It grows .\n Elm. It grows . \n", encoding="utf-8")
-    assert list(iterate_titles(load_corpus(file))) == ["新宿", "Oak", "Elm"]
-    assert find_documents(file, ["新宿", "Oak", "Elm"]).keys() == {"新宿", "Oak", "Elm"}
+    file.write_text(
+        "\u3000新宿. 駅 .\n\xa0Oak. It grows .\n Elm. It grows . \nRed Fir . It grows .\n", encoding="utf-8"
+    )
+    corpus = load_corpus(file)
+    assert list(iterate_titles(corpus)) == ["新宿", "Oak", "Elm", "Red Fir"]
+    assert corpus[-1]["text"] == "Red Fir. It grows ."
+    assert find_documents(file, ["新宿", "Oak", "Elm", "Red Fir"]).keys() == {"新宿", "Oak", "Elm", "Red Fir"}

@@ -1,3 +1,4 @@
+import csv
 from collections import Counter
 
 import pytest
@@ -88,6 +89,18 @@ def test_cells_are_read_as_a_spreadsheet_has_quoted_them(tmp_path):
     # Another cell with a comma shows that nobody has quoted them.
     file.write_text('Where was Ada born?\t"Paris, Texas"\nWhere was Bo born?\tBath, Maine\n')
     assert load_questions(file).answers == ['"Paris, Texas"', "Bath, Maine"]
+
+
+def test_cells_are_read_as_pythons_csv_has_quoted_them(tmp_path):
+    pairs = [
+        ("Who sang Help!?", "The Beatles"),
+        ('Who sang "Heroes"?', "David Bowie"),
+        ("Who sang Bad?", "Jackson, M."),
+    ]
+    with (tmp_path / "pairs.tsv").open("w", newline="") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(pairs)
+    questions = load_questions(tmp_path / "pairs.tsv")
+    assert [*zip(questions.texts, questions.answers, strict=True)] == pairs and len(questions.rows_of) == 1
 
 
 @pytest.mark.parametrize("load", [load_questions, load_corpus])

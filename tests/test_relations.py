@@ -194,6 +194,15 @@ def test_a_known_wording_does_not_hide_a_longer_one_around_titles_of_the_corpus(
     }
 
 
+def test_a_longer_wording_may_add_words_of_other_relations(tmp_path):
+    names = ["Eiffel Tower", "Louvre", "Big Ben"]
+    (tmp_path / "wiki.txt").write_text("".join(f"{name}. Built of iron .\n" for name in names))
+    questions = tmp_path / "pairs.tsv"
+    for form in "In which country is the {}?", "Where did {} first study?", "Who employed the {}?":
+        questions.write_text("".join(f"{form.format(name)}\tRome\n" for name in names))
+        assert load_questions(questions, corpus=load_corpus(tmp_path / "wiki.txt")).titles == names
+
+
 def test_the_longer_of_two_wordings_is_asked_whatever_is_known_or_comes_first(tmp_path):
     mother = Relation("mother's birthplace", ("Where was the mother of {title} born?",))
     lines = ["Where was Ada Example born?\tRome\n", "Where was the mother of Ada Example born?\tOslo\n"]
@@ -229,6 +238,10 @@ def test_two_relations_of_one_name_are_refused(tmp_path):
         (
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?']\na:\n  baseline: Bo\n",
             "relations.yaml: .*line 5 has 'a', which is there twice",
+        ),
+        (
+            "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?', 'Who led {title}?']\n",
+            "relations.yaml: 'a' and 'b' have the same wording 'Who led {title}.'; leave one of them out",
         ),
         ("{}\n", "relations.yaml: holds no relations"),
         ("- a\n", "relations.yaml: "),

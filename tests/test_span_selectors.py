@@ -1,5 +1,6 @@
 """Salient spans that look like the training questions' answers, in texts without capitals."""
 
+import math
 import random
 import re
 from itertools import islice, product
@@ -10,7 +11,8 @@ from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import load_questions
-from data_scripts.salient_spans import add_titles_and_spans
+from data_scripts.relations import BIRTHPLACE
+from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans
 from data_scripts.span_selectors import (
     Document,
     SpanArguments,
@@ -18,6 +20,7 @@ from data_scripts.span_selectors import (
     SpanSelector,
     choose_selectors,
     find_documents,
+    learn_selector,
 )
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
@@ -261,6 +264,20 @@ def test_a_name_may_begin_with_an_underscore():
     )
     spans = {documents[0].text[slice(*span)] for span, _ in ranker.rank(documents, 100)[0]}
     assert {"__call__", "__init__", "__enter__"} < spans
+
+
+def test_a_name_may_begin_with_a_month():
+    text = "A film by Jan Novak and June Carter Cash , with Ana Berg , made in June 1931 in Prague ."
+    spans = find_salient_spans("Red Train", text, dates=True)
+    [selected] = SpanSelector(BIRTHPLACE, 9).select([Document("", text, spans)])
+    assert [text[slice(*span)] for span in selected] == ["Jan Novak", "June Carter Cash", "Ana Berg", "Prague"]
+
+
+def test_a_single_title_shows_neither_how_many_spans_are_enough_nor_which_are_wrong():
+    pairs = [("Sea", f"Isle {chr(65 + i)}") for i in range(50)]
+    documents = {"Sea": [Document("Sea", "Sea. In it are " + " , ".join(answer for _, answer in pairs) + " .")]}
+    selector = learn_selector(SpanSelector(BIRTHPLACE, 4), pairs, documents, "answers", True)
+    assert selector.max_spans == 4 and selector.min_guess == -math.inf
 
 
 def test_a_title_with_vowel_signs_is_no_span_of_its_document():

@@ -888,6 +888,11 @@ def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_p
     assert rows.average_right(runs) == (0.9, (450, 500, 500))
     # Neither do more questions about each person.
     assert rows.average_right([run | {"titles": [*range(100)] * 5} for run in runs]) == (0.9, (90, 100, 100))
+    # What two relations ask is counted apart, and pairs by the person whom they come with.
+    pairs = {"right": [True, False, True, True], "relations": [*"aabb"], "titles": ["A", "B", "A or B", "A or C"]}
+    of_pairs = rows.take_relation([pairs | {"people": [0, 1, 0, 0]}], "b")
+    assert rows.average_right(of_pairs) == (1.0, (1, 1, 1))
+    assert rows.average_right(rows.take_relation([pairs], "a")) == (0.5, (1, 2, 2))
     hard_for_both = {"right": [True] * 60 + [False] * 40, "asked_file": "one", "titles": [*range(100)]}
     better = [hard_for_both, hard_for_both | {"right": [True] * 64 + [False] * 36}]
     less, error = rows.compare_rows(better, [hard_for_both])

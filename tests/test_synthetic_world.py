@@ -92,6 +92,10 @@ def test_a_share_of_biographies_tells_what_is_true_of_somebody_else(tmp_path):
     wrong = sum(world.person(i).birth_place not in document for i, document in documents) / 2000
     assert 0.24 < wrong < 0.32
     assert 0.26 < 1 - sum(map(world.count_told, range(1000))) / 2000 < 0.34
+    taught = World(num_people=100, biographies_per_person=5, contradictions=1, num_teachers=3, relations=["teacher"])
+    assert not any(
+        taught.find_teacher(taught._find_told(index, number)) == index for index in range(100) for number in range(5)
+    )
     world.write(tmp_path / "contradictory")
     World(**options).write(tmp_path / "true")
     assert all(
@@ -210,6 +214,10 @@ def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp
         (["--relations", "person born", "--wording", 2], "english has no 'person born' in wording 2; choose from"),
         (["--wording", 4], "wording is 4; choose a number from 0 to 3."),
         (["--fixed_order", True], "fixed_order is True; documents tell one fact each; choose more relations"),
+        (
+            ["--fixed_order", True, "--facts_per_document", 1, "--relations", "birthplace", "teacher"],
+            "fixed_order is True",
+        ),
     ],
 )
 def test_what_a_world_does_not_have_is_refused_in_a_line(run, tmp_path, options, message):
@@ -499,6 +507,13 @@ def test_some_teach_and_nobody_themselves(number):
         for i in range(100)
         for document in world.biographies(i)
     )
+
+
+def test_questions_come_with_the_person_whom_they_are_first_about():
+    world = World(num_people=100, relations=["birthplace", "born first"])
+    numbers = world.number_titles("birth_dev.tsv")
+    assert set(numbers.values()) == set(range(68, 85)) and len(numbers) > 2 * 17
+    assert all(title.split(" or ")[0] == world.name_person(index) for title, index in numbers.items())
 
 
 def test_people_are_compared_with_people_of_the_same_file(tmp_path):
