@@ -145,7 +145,8 @@ def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[
             is_blank = False
             yield {"title": title, "text": text}
     if is_blank:
-        raise BadInput(f"{path}: has no line or row with text; give a corpus with one document per line.")
+        where = "no row has text" if detect_format(path) else "every line is blank"
+        raise BadInput(f"{path}: {where}; give a corpus with one document per line.")
 
 
 def identify_content(file: str) -> tuple[str | None, str]:

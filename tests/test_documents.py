@@ -270,7 +270,7 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
             '"title";"text"\n"Ada";"Born, there"\n',
             "line 1: columns are separated by ';'; save it with commas",
         ),
-        ("empty.csv", "title,text\n", "has no line or row with text"),
+        ("empty.csv", "title,text\n", "no row has text"),
         ("tabs.tsv", "title\ttext\nAda\tBorn\n", "read as questions and answers .*; save a table of documents as CSV"),
         ("mask.csv", "title,text\nAda,What \u2047 .\n", "line 2: holds '\u2047'"),
         ("latin.csv", "title,text\nAda,Rome\nZoë,Köln\n".encode("latin1"), "line 3: byte 3 of the line is not UTF-8"),

@@ -87,4 +87,4 @@ def test_the_page_on_positions_adds_one(run, in_world):
     assert (in_world / "runs" / "mine_tasks" / "heat_map.png").is_file()
     assert "of 17" in shown.stdout and (in_world / "runs" / "logarithmic" / "mine.py").is_file()
     # Help lists the class and its settings.
-    assert "logarithmic}" in shown.stdout and "--logarithmic_start" in shown.stdout
+    assert "'logarithmic'" in shown.stdout and "--logarithmic_start" in shown.stdout
