@@ -225,6 +225,16 @@ def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
     assert len(load_questions(tmp_path / "out" / "train.tsv", corpus=corpus)) == 30
 
 
+def test_training_keeps_two_questions_of_each_form_that_shows_itself_by_these(tmp_path):
+    pairs = [f"Who directed Film {letter}?\tAda" for letter in "CDEFGHIJ"]
+    (tmp_path / "train.tsv").write_text("\n".join([*pairs, "How long is Film A?\t90", "How long is Film B?\t95"]))
+    for seed in range(8):
+        split(tmp_path / f"{seed}", tmp_path / "train.tsv", pairs=3, people=0, seed=seed)
+        assert len(load_questions(tmp_path / f"{seed}" / "train.tsv").rows_of) == 2
+    with pytest.raises(BadInput, match="--pairs 7 and --people 0 are too many"):
+        split(tmp_path / "out", tmp_path / "train.tsv", pairs=7, people=0)
+
+
 def test_what_cannot_be_held_out_is_refused(run, world, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "unseen.tsv").write_text("mine")
