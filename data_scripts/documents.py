@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from glob import glob, has_magic
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +145,8 @@ def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[
             is_blank = False
             yield {"title": title, "text": text}
     if is_blank:
-        where = "no row has text" if detect_format(path) else "every line is blank"
-        raise BadInput(f"{path}: {where}; give a corpus with one document per line.")
+        reason = "no row has text" if detect_format(path) else "every line is blank"
+        raise BadInput(f"{path}: {reason}; give a corpus with one document per line.")
 
 
 def identify_content(file: str) -> tuple[str | None, str]:
@@ -276,10 +276,11 @@ def _refuse_table(path: str, what: str, error: Exception) -> BadInput:
 
 def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield where each row of a CSV ends, and the row; what stands in it is text, also `None` and 00501."""
-    lines = [line for _, line in islice(read_lines(path, role), 1)]
-    if lines and "," not in lines[0] and (separator := re.search("[;\t]", lines[0])):
+    lines = (f"{line}\n" for _, line in read_lines(path, role))
+    header = next(lines, "")
+    if "," not in header and (separator := re.search("[;\t]", header)):
         raise BadInput(f"{path}, line 1: columns are separated by {separator[0]!r}; save it with commas.")
-    rows = csv.DictReader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
+    rows = csv.DictReader(chain([header], lines), strict=True)
     try:
         names = rows.fieldnames or ()
         if rows.fieldnames == []:

@@ -330,21 +330,16 @@ def _recognize_longer(known: Sequence[Relation], titles: Collection[str], questi
 
     With names or numbers beside one of `titles`, both may be what is asked about: `Who was born first, Ada Ek or Bo Lind?`
     """
-    wordings = [_split_at_title(wording) for relation in known for wording in relation.wordings]
+    wordings = [wording for relation in known for wording in relation.split_wordings()]
     longer = []
     for relation in _recognize_around(titles, questions):
-        own = _split_at_title(relation.wordings[0])
+        [own] = relation.split_wordings()
         # Beside the nearest of the known wordings that it has.
         found = [added for each in wordings if (added := _list_added(own, each)) is not None]
         words = [word for word in min(found, key=len, default=[]) if word[0].isalnum()]
         if words and all(word[0].islower() for word in words):
             longer.append(relation)
     return longer
-
-
-def _split_at_title(wording: str) -> tuple[str, str]:
-    before, _, after = wording.partition("{title}")
-    return before, after
 
 
 def _list_added(wording: tuple[str, str], other: tuple[str, str]) -> list[str] | None:

@@ -47,13 +47,12 @@ def find_salient_spans(title: str, text: str, dates: bool) -> list[Span]:
                 start, _ = runs.pop()
         runs.append((start, end))
 
-    def is_wanted(words: list[str]) -> bool:
-        name = " ".join(words)
+    def is_wanted(name: str) -> bool:
         is_date = name[0].isdigit() or is_month(name)
-        return known.isdisjoint(words) and (dates if is_date else len(name) >= _SHORTEST_NAME)
+        return known.isdisjoint(name.split()) and (dates if is_date else len(name) >= _SHORTEST_NAME)
 
     # The first word of the text has a capital for that reason, and no words to its left to ask with.
-    return [(start, end) for start, end in runs if start > 0 and is_wanted(text[start:end].split())]
+    return [(start, end) for start, end in runs if start > 0 and is_wanted(text[start:end])]
 
 
 def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:

@@ -50,7 +50,7 @@ from data_scripts.files import (
 from data_scripts.options import OptionParser, Range, check_options, option
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, list_entries, load_relations, name_by_wording
 from data_scripts.salient_spans import MONTHS
-from data_scripts.world_questions import QUESTIONS
+from data_scripts.world_questions import QUESTIONS, Question
 
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 # The seed of people who do not exist. All seeds share a language's names, which a world of a million people nearly uses up.
@@ -558,20 +558,19 @@ class World:
 
     def questions(self, index: int) -> Iterator[tuple[str, list[str]]]:
         """Yield each question that comes with person number `index`, and its answers, each of which is correct."""
+        for relation, question in self._ask(index):
+            yield relation.ask(question.title), question.answers
+
+    def _ask(self, index: int) -> Iterator[tuple[Relation, Question]]:
         person = self.person(index)
         for name, relation in self.asked.items():
-            for title, answers, _ in QUESTIONS[name].ask(self, index, person):
-                yield relation.ask(title), answers
+            for question in QUESTIONS[name].ask(self, index, person):
+                yield relation, question
 
     def number_titles(self, file: str) -> dict[str, int]:
         """Return what the questions of a file are about, each with the number of the person whom it comes with."""
-        people = ((index, self.person(index)) for index in split_people(self.num_people)[file])
-        return {
-            question.title: index
-            for index, person in people
-            for name in self.asked
-            for question in QUESTIONS[name].ask(self, index, person)
-        }
+        people = split_people(self.num_people)[file]
+        return {question.title: index for index in people for _, question in self._ask(index)}
 
     def ask_strangers(self) -> Iterator[tuple[str, str]]:
         """Yield each training question about a stranger, and that the answer is unknown."""

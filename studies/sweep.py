@@ -40,7 +40,7 @@ from data_scripts.files import (
     write_file,
 )
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
-from data_scripts.options import Range, check_options, option, parse_options
+from data_scripts.options import Range, check_options, list_given, option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation, load_relations, read_relations
 from data_scripts.synthetic_world import World
@@ -424,8 +424,9 @@ class Sweep:
 
         Returns:
             The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
-            `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`; in a world the number of the `people` whom
-            questions come with, `num_people`, for how many its stored bits are counted, and of GROUPINGS those that the world has: each answer's number, None if no person's document tells it.
+            `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`. In a world: for each question the number
+            of the person whom it comes with, as `people`; `num_people`, for how many its stored bits are counted; and of GROUPINGS
+            those that the world has, for each answer its number, or None if no person's document tells it.
         """
         record: Record = {"measures": {}, "seed": seed} | (trained or self.train(row, seed))
         model = Path(self.arguments.model_name_or_path or "")
@@ -561,14 +562,10 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
         files = dict.fromkeys(rows, RowFiles(data_dir, *choose_files(data_dir, results, study.held_out)))
     else:
         for name, row in rows.items():
-            # Rows of the same world share a folder, which the numbers name that are its own.
-            values = [(each.name, getattr(row.world, each.name)) for each in fields(World) if each.init]
-            own = [
-                f"{name}_{value}"
-                for name, value in values
-                if isinstance(value, int | float) and value != getattr(World, name)
-            ]
-            world_dir = output_dir / "_".join(["world", *own])
+            # Rows of the same world share a folder, which the numbers name that differ from the defaults.
+            own = {each: getattr(row.world, each) for each in list_given(row.world, asdict(row.world))}
+            numbers = [f"{each}_{value}" for each, value in own.items() if isinstance(value, int | float)]
+            world_dir = output_dir / "_".join(["world", *numbers])
             relations = tuple(row.world.asked.values())
             if all(each.data_dir != world_dir for each in files.values()):
                 kept = world_dir / RELATIONS_FILE
