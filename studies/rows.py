@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations, cycle, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,6 +81,10 @@ class Row:
     edits: list[list[str]] | None = None
     published: str = ""
 
+    def place(self, seed: int) -> "Row":
+        """Return the row in the world of a seed."""
+        return replace(self, name=f"{self.name}, world {seed}", world=replace(self.world, seed=seed))
+
     def check(self) -> None:
         """Raise TypeError for a name that is no text, no pairs to draw, what is no edit, or an edit that is compared with nothing."""
         if not isinstance(self.name, str) or not any(map(str.isalnum, self.name)):
@@ -114,30 +118,38 @@ def take_relation(runs: list[Record], relation: str) -> list[Record]:
     return taken
 
 
-def list_people(run: Record) -> list:
+def list_people(run: Record) -> list[str]:
     """Return for each question what it is grouped by, as what is known of one person goes together: in a world the person whom it comes with,
-    elsewhere the title.
+    elsewhere the title. Each world has its own people.
     """
-    return run["people" if "people" in run else "titles"]
+    return [f"{run.get('world')}: {each}" for each in run["people" if "people" in run else "titles"]]
 
 
-def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float, float]:
-    """Return how many bits of each person models have stored, the standard error over people, and how many bits there are.
+def count_stored_bits(world: World, runs: list[Record], part: str | None = None) -> tuple[float, float, float]:
+    """Return how many bits of each person models have stored, the standard error over people, and how many bits there are; of what runs were
+    asked, or of a `part` of them, such as `among`.
 
     What is worked out from others has none. More seeds do not narrow the error, for all ask the same people.
 
     Relations that no run was asked do not count, such as professions as read: they are no names. This is the bound of Allen-Zhu
     and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
     """
-    entropy, columns = world.entropy(), ["relations", "titles", "surprisals"]
-    table = pd.concat([pd.DataFrame({name: run[name] for name in columns}) for run in runs])
+    entropy, columns, people = world.entropy(), ["relations", "titles", "surprisals"], ["world", "titles"]
+    table = pd.concat(
+        [
+            pd.DataFrame({name: (run[part] if part else run)[name] for name in columns}).assign(
+                world=run.get("world", 0)
+            )
+            for run in runs
+        ]
+    )
     # A person's, over the seeds.
-    left = table[table["relations"].isin(entropy)].groupby(columns[:2])["surprisals"].mean()
+    left = table[table["relations"].isin(entropy)].groupby(["relations", *people])["surprisals"].mean()
     of_relation = left.groupby("relations")
     asked = {name: entropy[str(name)] - mean for name, mean in of_relation.mean().items()}
     # What is known of one person goes together.
     parts = (left - of_relation.transform("mean")) / of_relation.transform("size")
-    error = float(np.sqrt((parts.groupby("titles").sum() ** 2).sum()))
+    error = float(np.sqrt((parts.groupby(people).sum() ** 2).sum()))
     return sum(asked.values()), error, sum(entropy[str(name)] for name in asked)
 
 
@@ -147,8 +159,10 @@ def format_bits(stored: float, error: float, entropy: float) -> str:
 
 
 def average_right(runs: list[Record]) -> tuple[float, Proportion]:
-    """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people."""
-    accuracy, people = float(np.mean([run["right"] for run in runs])), len(set(list_people(runs[0])))
+    """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people; more
+    worlds do.
+    """
+    accuracy, people = float(np.mean([run["right"] for run in runs])), len({*chain(*map(list_people, runs))})
     return accuracy, Proportion(round(accuracy * people), people, people)
 
 
@@ -158,11 +172,23 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     It is taken person by person, for some people are hard for every model; that tells more rows apart than two intervals do. Models
     that are asked other questions, or of which other answers are correct, are not compared: NaN.
     """
-    if best[0]["asked_file"] != runs[0]["asked_file"]:
+    if {run["asked_file"] for run in best} != {run["asked_file"] for run in runs}:
         return math.nan, math.nan
-    differences = np.mean([run["right"] for run in best], axis=0) - np.mean([run["right"] for run in runs], axis=0)
+    # By person and question, over the seeds.
+    right, other = (
+        pd.concat(
+            [
+                pd.DataFrame({"person": list_people(run), "right": run["right"]}).rename_axis("question")
+                for run in of_row
+            ]
+        )
+        .groupby(["person", "question"])["right"]
+        .mean()
+        for of_row in (best, runs)
+    )
+    differences = right - other
     less = float(differences.mean())
-    sums = pd.Series(differences - less).groupby(list_people(best[0])).sum()
+    sums = (differences - less).groupby("person").sum()
     return less, float(np.sqrt((sums**2).sum() * len(sums) / max(len(sums) - 1, 1)) / len(differences))
 
 
@@ -216,10 +242,10 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         cells["bits per person"] = format_bits(stored, error, entropy)
         cells["bits per parameter"] = f"{stored * first['num_people'] / first['parameters']:.3f}"
         if "among" in first:
-            among = count_stored_bits(row.world, [run["among"] for run in runs])
+            among = count_stored_bits(row.world, runs, "among")
             cells["bits per person, among candidates"] = format_bits(*among)
         if "recalled" in first:
-            recalled = count_stored_bits(row.world, [run["recalled"] for run in runs])
+            recalled = count_stored_bits(row.world, runs, "recalled")
             cells["bits per person, as read"] = format_bits(*recalled)
     if row.world is not None and "strangers" in first:
         cells |= describe_honesty(row.world, runs)
@@ -236,26 +262,32 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     return cells | ({"published": row.published} if row.published else {})
 
 
+def name_run(run: Record) -> dict[str, int]:
+    """Return what tells a run from the others of its row: its `seed`, and its `world` if there are several."""
+    return {name: run[name] for name in ("seed", "world") if name in run}
+
+
 def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     """Return a line for each row, seed and question: its `relation` and `title`, the `answer`, whether it is `right`, the `surprisal` of the
-    correct one in bits, in a world with `frequency` how often a person's answer is `told`, and in one with `fixed_order` in which `sentence`.
+    correct one in bits, in a world with `frequency` how often a person's answer is `told`, and in one with `fixed_order` in which `sentence`; in several worlds the `world`.
     """
     columns = {"relation": "relations", "title": "titles", "answer": "answers"}
     columns |= {"right": "right", "surprisal": "surprisals"} | {column: column for column in GROUPINGS}
     tables = [
-        pd.DataFrame({name: run[key] for name, key in columns.items() if key in run}).assign(
-            row=name, seed=run["seed"]
-        )
+        pd.DataFrame({name: run[key] for name, key in columns.items() if key in run}).assign(row=name, **name_run(run))
         for name, of_row in runs.items()
         for run in of_row
     ]
     table = pd.concat(tables, ignore_index=True)
-    return table[["row", "seed", *table.columns.drop(["row", "seed"])]]
+    first = ["row", *name_run(next(iter(runs.values()))[0])]
+    return table[[*first, *table.columns.drop(first)]]
 
 
 def list_results(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return a line for each row, seed and relation: how many `questions` there are, their `accuracy` and mean `surprisal` in bits."""
-    groups = answers.groupby(["row", "seed", "relation"], sort=False)
+    """Return a line for each row, seed, world if there are several, and relation: how many `questions` there are, their `accuracy` and mean
+    `surprisal` in bits.
+    """
+    groups = answers.groupby([*answers.columns.intersection(["row", "seed", "world", "relation"])], sort=False)
     measures = {"questions": ("right", "size"), "accuracy": ("right", "mean"), "surprisal": ("surprisal", np.mean)}
     return groups.agg(**measures).reset_index()
 
@@ -272,8 +304,8 @@ def average_by(column: str, runs: list[Record]) -> dict[int, float]:
 
 
 def list_curves(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
-    """Return a line for each time that models were asked during pretraining: `row`, `seed`, `step`, `exposures` and shares that were
-    answered, `accuracy` of all and `accuracy_RELATION` of each.
+    """Return a line for each time that models were asked during pretraining: `row`, `seed`, `world` if there are several, `step`, `exposures`
+    and shares that were answered, `accuracy` of all and `accuracy_RELATION` of each.
     """
     lines = []
     for name, of_row in runs.items():
@@ -282,9 +314,7 @@ def list_curves(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
             for asked in stage.get("asked", []):
                 shares = {key.removeprefix("eval_"): value for key, value in asked.items() if key != "step"}
                 exposures = stage["exposures"] * asked["step"] / stage["steps"]
-                lines.append(
-                    {"row": name, "seed": run["seed"], "step": asked["step"], "exposures": exposures} | shares
-                )
+                lines.append({"row": name} | name_run(run) | {"step": asked["step"], "exposures": exposures} | shares)
     return pd.DataFrame(lines)
 
 
@@ -341,6 +371,10 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     near = [less <= 2 * error for less, error in compared if not math.isnan(less)]
     title = f"{best} leads; {sum(near)} of {len(near)} others are within two standard errors" if near else ""
     figure.suptitle(title if others else best, fontsize="large")
+    if len(runs) > len(colors):
+        # Colours alone no longer tell which line is whose.
+        lines = [dots[0].plot([], label=name, **style)[0] for name, style in style_of.items()]
+        figure.legend(handles=lines, loc="outside lower center", ncols=4, fontsize="small")
     for stage, axes in zip(stages, over_time[: len(stages)], strict=True):
         last = []
         for name, of_row in runs.items():
@@ -351,7 +385,7 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         ends = dict.fromkeys(f"{loss:.3f}" for loss in (min(last), max(last)))
         axes.set_title(f"{STAGES[stage]}: last loss {' to '.join(ends)}")
     if not curves.empty:
-        for (name, _), own in curves.groupby(["row", "seed"]):
+        for (name, *_), own in curves.groupby([*curves.columns.intersection(["row", "seed", "world"])]):
             over_time[-1].plot(own["exposures"], 100 * own["accuracy"], lw=1, **style_of[str(name)])
         over_time[-1].set(xlabel="exposures", ylabel="answered (%)", title="during pretraining")
     for axes, column in zip(over_time[len(stages) :], columns, strict=False):

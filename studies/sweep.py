@@ -97,6 +97,9 @@ class SweepArguments:
     seeds: Annotated[list[int] | None, Range(0)] = option(
         "One run of each row per seed (default: the study's).", default=None
     )
+    world_seeds: Annotated[list[int] | None, Range(0)] = option(
+        "Train each row in the worlds of these seeds, and ask their people (default: the study's).", default=None
+    )
     held_out: Annotated[int | None, Range(0)] = option(
         "Ask about this many training pairs, held out; 0: about dev (default: as the study says).", default=None
     )
@@ -134,6 +137,7 @@ class Study:
         ask_every: Ask the questions every so many steps of pretraining, for curves; None: only after it.
         seeds: One training of each row per seed.
         world: Options of `posgpt world`, which writes what is read and asked (dev); None: `--data_dir` has it.
+        world_seeds: Each row is trained in the worlds of these seeds, and the people of all are asked; None: in that of `world`.
     """
 
     rows: Any
@@ -148,17 +152,19 @@ class Study:
     ask_every: Annotated[int | None, Range(1)] = None
     seeds: list[int] = field(default_factory=lambda: [42])
     world: dict[str, Any] | None = None
+    world_seeds: list[int] | None = None
 
     def build_rows(self) -> dict[str, Row]:
         """Return the rows by their names."""
         rows: dict[str, Row] = {}
         entries = self.rows
-        if not isinstance(self.seeds, list) or not all(isinstance(seed, int) for seed in self.seeds):
-            raise TypeError(f"seeds is {self.seeds!r}, and has to be a list of whole numbers")
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise BadInput(
-                f"seeds is {self.seeds!r}, and has to have at least one, and each once; give other numbers."
-            )
+        for name, seeds in {"seeds": self.seeds, "world_seeds": self.world_seeds or [0]}.items():
+            if not isinstance(seeds, list) or not all(isinstance(seed, int) for seed in seeds):
+                raise TypeError(f"{name} is {seeds!r}, and has to be a list of whole numbers")
+            if not seeds or len(set(seeds)) < len(seeds):
+                raise BadInput(
+                    f"{name} is {seeds!r}, and has to have at least one, and each once; give other numbers."
+                )
         if not entries or not isinstance(entries, str | dict):
             raise TypeError("rows has to give at least one row below its name")
         if isinstance(entries, str):
@@ -185,6 +191,8 @@ class Study:
                 raise TypeError(f"{name!r} has pairs, which finetuning alone reads")
             if row.edits and (row.world or stages["pretrain"] is None or stages["finetune"] is not None):
                 raise TypeError(f"{name!r} has edits, which pretraining alone reads, in its base's world")
+            if self.world_seeds and (row.edits or "seed" in (row.world or {})):
+                raise TypeError(f"{name!r} has edits or a seed, which are of one world, and world_seeds has several")
             if self.world is not None:
                 below = asdict(rows[row.base].world) if row.base else self.world
                 row = replace(row, world=parse_options(World, [], **below | (row.world or {})))
@@ -218,7 +226,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
                 raise BadInput(f"{path}: its rows share no options that --{min(changed)} could change; copy the file.")
             options_of_all: dict[str, Any] = {shared: overlay(getattr(study, shared), changed)}
             study = replace(study, **options_of_all)
-        study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
+        options = ("seeds", "world_seeds", "held_out")
+        study = replace(study, **{option: given[option] for option in options if option in given})
         check_options(study)
         rows = study.build_rows()
         if all(row.pretrain is None for row in rows.values()):
@@ -228,7 +237,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
         if study.ask_training and (left_out := [name for name, given in fewer.items() if given]):
             raise BadInput(f"{path}: ask_training asks what is trained on; leave {left_out[0]} out.")
         if study.world is None:
-            if measure := next((name for name in ("candidates", "strangers") if getattr(study, name)), None):
+            of_a_world = ("candidates", "strangers", "world_seeds")
+            if measure := next((name for name in of_a_world if getattr(study, name)), None):
                 raise BadInput(f"{path}: {measure} are a world's; give the study one, or leave {measure} out.")
             if arguments.data_dir is None or any(row.world is not None for row in rows.values()):
                 raise BadInput(f"{path}: has no world for all rows; give one, or --data_dir and no world.")
@@ -423,12 +433,14 @@ class Sweep:
         """Ask a row's model, unless that is done. What `train` has returned is `trained`; None: it is trained first.
 
         Returns:
-            The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
+            The `seed`, of several worlds that of its `world`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
             `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`. In a world: for each question the number
             of the person whom it comes with, as `people`; `num_people`, for how many its stored bits are counted; and of GROUPINGS
             those that the world has, for each answer its number, or None if no person's document tells it.
         """
         record: Record = {"measures": {}, "seed": seed} | (trained or self.train(row, seed))
+        if self.study.world_seeds:
+            record["world"] = row.world.seed
         model = Path(self.arguments.model_name_or_path or "")
         for stage, _, options in self.list_trainings(row, seed):
             model = self.find_folder(row, seed, stage)
@@ -541,7 +553,8 @@ def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, R
     asked_file = next(iter(sweep.files.values())).asked
     counts = [len(of_row[0]["right"]) for of_row in runs.values()]
     asked = " to ".join(map(str, sorted({min(counts), max(counts)})))
-    write_table(sweep.results, table, f"{asked} questions of {asked_file.name}")
+    in_worlds = f" in each of {len(sweep.study.world_seeds)} worlds" if sweep.study.world_seeds else ""
+    write_table(sweep.results, table, f"{asked} questions of {asked_file.name}{in_worlds}")
     draw_rows(runs, sweep.results / "chart.png")
     answers = list_answers(runs)
     tables = {"answers": answers, "results": list_results(answers), "curves": list_curves(runs)}
@@ -623,18 +636,21 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
         row.name for row in rows.values() if row.pretrain is None and (row.pairs or row.finetune is None)
     ]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
-    sweep = prepare_sweep(arguments, study, rows)
-    sweep.check_rows(list(rows.values()))
-    sweep.check_questions(list(rows.values()))
-    sweep.say_minutes(list(rows.values()))
+    # In each world those of its own; an early table compares all rows, as one seed and one world comes after the other.
+    placed = [(row.name, row.place(seed)) for seed in study.world_seeds or () for row in rows.values()]
+    placed = placed or list(rows.items())
+    sweep = prepare_sweep(arguments, study, {row.name: row for _, row in placed})
+    in_worlds = [row for _, row in placed]
+    sweep.check_rows(in_worlds)
+    sweep.check_questions(in_worlds)
+    sweep.say_minutes(in_worlds)
     runs: dict[str, list[Record]] = {name: [] for name in rows}
-    # One seed after the other, so that an early table compares all rows.
-    plan, processes = list(product(study.seeds, rows.values())), arguments.processes
+    plan, processes = list(product(study.seeds, placed)), arguments.processes
     threads = max(1, count_cores() // processes) if processes > 1 else None
-    trainings = [partial(sweep.train, row, seed, threads) for seed, row in plan] if threads else []
+    trainings = [partial(sweep.train, row, seed, threads) for seed, (_, row) in plan] if threads else []
     with train_ahead(processes, trainings) as trained:
-        for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
-            runs[row.name].append(sweep.run(row, seed, next(trained, None)))
+        for seed, (name, row) in tqdm(plan, desc="Models", unit="model", disable=None):
+            runs[name].append(sweep.run(row, seed, next(trained, None)))
             write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep, rows)
     return list_results(list_answers(runs))
 

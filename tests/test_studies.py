@@ -514,6 +514,31 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     assert again.equals(results[results["row"] == "one"].reset_index(drop=True))
 
 
+def test_a_study_of_several_worlds_asks_the_people_of_all(run, recipe, in_process, never_again, tmp_path):
+    study = {
+        "reads_questions": True,
+        "recall": True,
+        "candidates": True,
+        "ask_every": 1,
+        "world": {"num_people": 100, "relations": ["birthplace", "birth year"]},
+        "world_seeds": [3, 4],
+        "pretrain": {"recipe": recipe, "max_steps": 1},
+        "rows": {"short": {}, "long": {"pretrain": {"max_steps": 2}}},
+    }
+    results = sweep.run_study(study, output_dir=tmp_path / "out")
+    assert [*results[["row", "world"]].drop_duplicates().itertuples(index=False, name=None)] == [
+        (row, world) for row in ("short", "long") for world in (3, 4)
+    ]
+    table = (tmp_path / "out" / "dev" / "table.md").read_text()
+    cells = read_rows(table)
+    assert set(cells) == {"row", "short", "long"} and "34 questions of birth_dev.tsv in each of 2 worlds" in table
+    assert len(cells["long"][cells["row"].index("each seed")].split(", ")) == 2
+    assert len(pd.read_csv(tmp_path / "out" / "dev" / "curves.csv").groupby(["row", "world"])) == 4
+    # One world goes on where several ended, as they were.
+    never_again()
+    assert len(sweep.run_study(study, output_dir=tmp_path / "out", world_seeds=[4])) == 4
+
+
 def test_models_of_pairs_alone_are_asked_what_they_were_trained_on(run, in_process, tmp_path):
     study = {
         "ask_training": True,
@@ -708,6 +733,13 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
     stored, _, asked = rows.count_stored_bits(world, runs)
     assert (stored, asked) == pytest.approx((entropy["birthplace"] - 1, entropy["birthplace"]))
     assert rows.count_stored_bits(world, [{"relations": [], "titles": [], "surprisals": []}]) == (0, 0, 0)
+    # Somebody in another world is somebody else, also with the same name.
+    runs = [
+        {"world": number, "among": {"relations": ["birthplace"], "titles": ["A"], "surprisals": [missing]}}
+        for number, missing in ((1, 0), (2, 1))
+    ]
+    bits = entropy["birthplace"]
+    assert rows.count_stored_bits(world, runs, "among") == pytest.approx((bits - 0.5, 0.5**0.5 / 2, bits))
     assert rows.format_bits(5.432, 0.125, 6.154) == "5.43 ± 0.12 of 6.15" and not rows.format_bits(0, 0, 0)
 
 
@@ -733,6 +765,17 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("seeds: []\nrows: {one: {}}", [], "seeds is .., and has to have at least one"),
         ("seeds: [1, 1]\nrows: {one: {}}", [], "seeds is .1, 1., and has to have .* each once"),
         ("strangers: 5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers are a world's; give the study one"),
+        ("{world_seeds: [1], rows: {one: {pretrain: {recipe: quick}}}}", [], "world_seeds are a world's; give the"),
+        (
+            "{world_seeds: [1, 1], world: {}, rows: {one: {}}}",
+            [],
+            "world_seeds is .1, 1., and has to have .* each once",
+        ),
+        (
+            "{world_seeds: [1], world: {}, pretrain: {recipe: quick}, rows: {one: {world: {seed: 2}}}}",
+            [],
+            "'one' has edits or a seed, which are of one world",
+        ),
         (
             "world: {num_people: 300}\nrows: {one: {}}",
             [],
@@ -898,6 +941,13 @@ def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_p
     less, error = rows.compare_rows(better, [hard_for_both])
     assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and rows.compare_rows(better, better) == (0, 0)
     assert all(map(math.isnan, rows.compare_rows(better, [hard_for_both | {"asked_file": "another"}])))
+    # Another world has other people, whatever their names are.
+    worlds = [hard_for_both | {"asked_file": f"of {world}", "world": world} for world in (1, 2)]
+    assert rows.average_right(worlds) == (0.6, (120, 200, 200)) and rows.compare_rows(worlds, worlds) == (0, 0)
+    fewer = [worlds[0], worlds[1] | {"right": [True] * 56 + [False] * 44}]
+    less, error = rows.compare_rows(worlds, fewer)
+    assert less == pytest.approx(0.02) and 0.009 < error < 0.011
+    assert all(map(math.isnan, rows.compare_rows(worlds, fewer[:1])))
 
 
 # Analyses.
