@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers.trainer import TRAINER_STATE_NAME
-
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json, write_file
 from data_scripts.options import option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
@@ -20,6 +18,7 @@ from posgpt.evaluation.arguments import METRICS_FILE
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
 from posgpt.training.architecture import PositionArguments
+from posgpt.training.checkpoints import read_state
 
 RECIPE = "quickstart"
 # Fewer exposures than the recipe's are enough for the world (docs/results.md), with larger steps.
@@ -107,8 +106,7 @@ def main(argv: list[str] | None = None) -> None:
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     start = time.perf_counter()
     accuracies, total = train_and_evaluate(arguments, folder)
-    state = load_json(folder / "pretrain" / TRAINER_STATE_NAME, "state of a training")
-    draw_results(folder / "chart.png", accuracies, state["log_history"], total)
+    draw_results(folder / "chart.png", accuracies, read_state(folder / "pretrain")["log_history"], total)
     rows = [
         (name, *(f"{each[relation.name]:.1%}" if relation.name in each else "" for relation in ASKED))
         for name, each in accuracies.items()

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -107,8 +108,13 @@ def list_checkpoints(output_dir: str | Path) -> list[Path]:
 def list_later_checkpoints(output_dir: str | Path, checkpoint: str | Path | None) -> list[Path]:
     """Return a folder's checkpoints, whole or not, of later steps than a whole one; None: all of them."""
     # A copy may have any name.
-    step = load_json(Path(checkpoint, TRAINER_STATE_NAME), "state of a training")["global_step"] if checkpoint else -1
+    step = read_state(checkpoint)["global_step"] if checkpoint else -1
     return [folder for folder in list_checkpoints(output_dir) if read_step(folder) > step]
+
+
+def read_state(folder: str | Path) -> dict[str, Any]:
+    """Return what Trainer says of a training, in the folder of its model or of a checkpoint."""
+    return load_json(Path(folder, TRAINER_STATE_NAME), "state of a training")
 
 
 def read_step(checkpoint: str | Path) -> int:

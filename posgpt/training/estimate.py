@@ -2,18 +2,16 @@
 
 import math
 from copy import copy, deepcopy
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from data_scripts.errors import BadInput
-from data_scripts.files import load_json
 from posgpt.training.callbacks import TimingCallback
+from posgpt.training.checkpoints import read_state
 
 # However small a corpus is, `exposures` are at least as many training steps (docs/results.md has figures for all of these).
 LEAST_STEPS = 600
@@ -62,7 +60,7 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
     if is_timed or (args.minutes and not checkpoint):
         seconds = time_steps(trainer)
     if args.minutes and checkpoint:
-        args.max_steps = load_json(Path(checkpoint, TRAINER_STATE_NAME), "state of a training")["max_steps"]
+        args.max_steps = read_state(checkpoint)["max_steps"]
     elif args.minutes:
         args.max_steps = int(PLANNED_SHARE * 60 * args.minutes / seconds)
         if args.max_steps < FEWEST_STEPS:
