@@ -9,26 +9,21 @@ the command line. `train_pretrain.py` is the same.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
-
-from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import NameWindowsCollator, OneWindowCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, check_columns, describe_documents, load_corpus
 from data_scripts.files import check_are_files
-from data_scripts.objective_config import ObjectiveConfig, TrainingData
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option
-from data_scripts.questions import QUESTIONS_ROLE, Questions
+from data_scripts.questions import QUESTIONS_ROLE
 from data_scripts.relations import BIRTHPLACE, RelationArguments, list_entries, load_relations
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, describe_size
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import choose_data_seed, load_pairs, load_validation, raise_max_answer_length
-from posgpt.training.run_record import describe_run
-from posgpt.training.trained import TrainedModel, train, train_and_load
+from posgpt.training.data import LoadedData, choose_data_seed, load_pairs, load_validation
+from posgpt.training.trained import TrainedModel, make_trainer, train, train_and_load
 from posgpt.training.trainer import PosGPTTrainer
 
 
@@ -56,25 +51,12 @@ class PretrainingArguments(RelationArguments, Columns):
 TYPES = [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments]
 
 
-@dataclass(frozen=True)
-class PretrainingData:
-    """All that a pretraining reads."""
-
-    corpus: Dataset
-    tokenizer: PreTrainedTokenizerBase
-    questions: Questions | None
-    training: TrainingData
-    # The entries of `PosGPTConfig.relations`: what the questions ask for, or may ask for later.
-    relations: dict[str, dict]
-    validation: Questions | None
-
-
 def load_pretraining_data(
     data_args: PretrainingArguments,
     objective: ObjectiveConfig,
     architecture: Any,
     training_args: PosGPTTrainingArguments,
-) -> PretrainingData:
+) -> LoadedData:
     """Read corpus and questions and build the objective's training data."""
     # Sizes that are not compatible and missing questions are refused before the corpus is read.
     max_length = build_config(architecture).max_position_embeddings
@@ -106,7 +88,7 @@ def load_pretraining_data(
     # One question alone shows no form; it may be of a form that is trained on.
     known = [*relations, *(questions.relations if questions else ())]
     validation = load_validation(data_args.validation_file, training_args, known, entries, questions, corpus)
-    return PretrainingData(corpus, tokenizer, questions, training, entries, validation)
+    return LoadedData(tokenizer, training, entries, questions, validation, corpus)
 
 
 def pretrain(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
@@ -122,8 +104,7 @@ def pretrain(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) 
     Raises:
         BadInput: an option or a file is not what it should be, or training could not go on.
     """
-    parse = partial(parse_with_recipe, TYPES, "pretrain", default=recipe, options=options)
-    return train_and_load(parse, build_trainer, quiet)
+    return train_and_load(build_trainer, TYPES, "pretrain", recipe, options, quiet)
 
 
 def build_trainer(
@@ -134,27 +115,14 @@ def build_trainer(
 ) -> PosGPTTrainer:
     """Read the data, build the model, and return what trains it."""
     data = load_pretraining_data(data_args, objective, architecture, training_args)
-    tokenizer, questions = data.tokenizer, data.questions
-    model = build_model(architecture, tokenizer, training_args)
-    model.config.relations = data.relations
-    raise_max_answer_length(model, questions.answers if questions else (), data.training.longest_answer)
-
+    model, questions = build_model(architecture, data.tokenizer, training_args), data.questions
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")
         for note in describe_documents(data.corpus, data_args.train_file):
             print(note)
     described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
     described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"
-    return PosGPTTrainer(
-        model,
-        training_args,
-        train_dataset=data.training.dataset,
-        data_collator=data.training.collator,
-        processing_class=tokenizer,
-        validation=data.validation,
-        record=describe_run(data_args, objective) if training_args.should_save else None,
-        card_facts={"Objective": described},
-    )
+    return make_trainer(model, data, training_args, described, data_args, objective)
 
 
 def main(argv: list[str] | None = None) -> None:

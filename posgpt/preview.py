@@ -9,8 +9,8 @@ stands in the second line of each example; a dot where there is no loss.
 """
 
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
@@ -21,20 +21,18 @@ from datasets import are_progress_bars_disabled, disable_progress_bars, enable_p
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import IntervalStrategy
 
-from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import describe_documents
-from data_scripts.epochs import FixedDataset
 from data_scripts.options import Range, option
 from data_scripts.titles import describe_titles, find_text_start, iterate_titles
 from posgpt import finetune, pretrain
 from posgpt.finetune import load_finetuning_data
-from posgpt.pretrain import PretrainingData, load_pretraining_data
+from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import build_model
 from posgpt.training.callbacks import describe_length
-from posgpt.training.data import build_epoch_sampler, choose_data_seed
+from posgpt.training.data import LoadedData, build_epoch_sampler
 from posgpt.training.estimate import plan_training
-from posgpt.training.trainer import PosGPTTrainer
+from posgpt.training.trained import make_trainer
 
 # Characters of a document.
 _SHOWN = 1000
@@ -73,9 +71,7 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
         yield f"labels {''.join(graded)}".replace("\n", "↵")
 
 
-def describe_corpus(
-    data: PretrainingData, dataset: Any, files: Sequence[str], count: int, is_weighted: bool
-) -> Iterator[str]:
+def describe_corpus(data: LoadedData, dataset: Any, data_args: PretrainingArguments, count: int) -> Iterator[str]:
     """Yield some documents as they are read, and what is said of all; weights repeat documents on purpose."""
     # From the whole corpus: its first ones may be of one kind.
     documents = data.corpus.select(np.linspace(0, len(data.corpus) - 1, min(count, len(data.corpus)), dtype=int))
@@ -94,34 +90,28 @@ def describe_corpus(
     yield from data.training.describe_held_out()
     if is_shown:
         enable_progress_bars()
-    if not is_weighted and (described := describe_titles(data.corpus)):
+    if not data_args.corpus_weights and (described := describe_titles(data.corpus)):
         yield described
-    yield from describe_documents(data.corpus, files)
+    yield from describe_documents(data.corpus, data_args.train_file)
 
 
 def preview_training(preview: PreviewArguments, *config: Any) -> Iterator[str]:
     """Yield what is known of the data, the examples that training reads first, in its order, and how long it would take here."""
     data_args, *_, architecture, args = config
-    if preview.section == "pretrain":
-        data: Any = load_pretraining_data(*config)
-        model, dataset, collator = None, data.training.dataset, data.training.collator
-    else:
-        data = load_finetuning_data(data_args, config[1], architecture, args, needs_model=False)
-        model, collator = data.model, RightPaddingCollator(data.tokenizer)
-        dataset = FixedDataset(data.examples, choose_data_seed(args))
-    model = model or build_model(architecture, data.tokenizer, args)
+    load = load_pretraining_data if preview.section == "pretrain" else load_finetuning_data
+    data = load(*config)
+    model = data.model or build_model(architecture, data.tokenizer, args)
     with TemporaryDirectory() as folder:
         vars(args).update(output_dir=folder, eval_strategy=IntervalStrategy.NO, push_to_hub=False)
-        parts = {"train_dataset": dataset, "data_collator": collator, "processing_class": data.tokenizer}
-        trainer = PosGPTTrainer(model, args, **parts)
+        trainer = make_trainer(model, replace(data, validation=None), args, "")
         plan = plan_training(trainer, is_timed=True)
     # With `minutes`, it may have fewer spans.
     dataset = trainer.train_dataset
     if preview.section == "pretrain":
-        is_weighted = bool(data_args.corpus_weights)
-        yield from describe_corpus(data, dataset, data_args.train_file, preview.documents, is_weighted)
+        yield from describe_corpus(data, dataset, data_args, preview.documents)
     dataset.set_epoch(preview.epoch)
-    batch = collator([dataset[item] for item in islice(build_epoch_sampler(dataset, args), preview.examples)])
+    items = islice(build_epoch_sampler(dataset, args), preview.examples)
+    batch = data.training.collator([dataset[item] for item in items])
     yield from render_batch(batch, data.tokenizer)
     yield plan.description
     yield describe_length(plan.steps, plan.seconds, args.device)

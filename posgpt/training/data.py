@@ -3,12 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.documents import count_decomposed, describe_decomposed
 from data_scripts.epochs import EpochDataset, EpochSampler
+from data_scripts.objective_config import TrainingData
 from data_scripts.questions import (
     Questions,
     describe_overlap,
@@ -24,6 +27,26 @@ from posgpt.training.arguments import PosGPTTrainingArguments
 
 # A word that is neither an initial nor an abbreviation such as `St`, `Mrs` or `Prof`, a full stop, and a capital after it.
 _GOES_ON = re.compile(r"(?:^\w{5,}|\W\w{3,})\. +[^\W\d_a-z]|。.")
+
+
+@dataclass(frozen=True)
+class LoadedData:
+    """All that a training reads.
+
+    Args:
+        relations: The entries of `PosGPTConfig.relations`: what the questions ask for, or may ask for later.
+        questions: Those of training, if it reads any.
+        corpus: What pretraining reads; of finetuning, what shows where titles are in the questions.
+        model: What finetuning begins with; None: a new one.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    training: TrainingData
+    relations: dict[str, dict]
+    questions: Questions | None
+    validation: Questions | None
+    corpus: Any = None
+    model: PosGPTForCausalLM | None = None
 
 
 def choose_data_seed(training_args: TrainingArguments) -> int:

@@ -3,17 +3,18 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
-from transformers.trainer import TRAINER_STATE_NAME
 
-from data_scripts.files import load_json
 from modeling_posgpt import PosGPTForCausalLM
-from posgpt.training.checkpoints import FinishedModel, claim_output_dir
-from posgpt.training.run_record import read_record
+from posgpt.recipe_parser import parse_with_recipe
+from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.checkpoints import FinishedModel, claim_output_dir, read_state
+from posgpt.training.data import LoadedData, raise_max_answer_length
+from posgpt.training.run_record import describe_run, read_record
 from posgpt.training.saved_models import load_model
+from posgpt.training.trainer import PosGPTTrainer
 
 
 class TrainedModel(NamedTuple):
@@ -27,6 +28,25 @@ class TrainedModel(NamedTuple):
     record: dict[str, Any]
 
 
+def make_trainer(
+    model: PosGPTForCausalLM, data: LoadedData, args: PosGPTTrainingArguments, objective: str, *options: Any
+) -> PosGPTTrainer:
+    """Return what trains a model; its card says the `objective`, and its record the `options` (see `describe_run`)."""
+    model.config.relations = data.relations
+    answers = data.questions.answers if data.questions else ()
+    raise_max_answer_length(model, answers, data.training.longest_answer)
+    return PosGPTTrainer(
+        model,
+        args,
+        train_dataset=data.training.dataset,
+        data_collator=data.training.collator,
+        processing_class=data.tokenizer,
+        validation=data.validation,
+        record=describe_run(*options) if args.should_save else None,
+        card_facts={"Objective": objective},
+    )
+
+
 def train(config: Sequence[Any], build_trainer: Callable[..., Any]) -> None:
     """Train from the beginning or from a checkpoint, unless `resume_from_checkpoint="auto"` finds a finished model.
 
@@ -37,9 +57,9 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any]) -> None:
 
 
 def train_and_load(
-    parse: Callable[[], Sequence[Any]], build_trainer: Callable[..., Any], quiet: bool = False
+    build_trainer: Callable[..., Any], types: Sequence[Any], section: str, recipe: str, options: Any, quiet: bool
 ) -> TrainedModel:
-    """Train as `train` does with what `parse` returns, and load what is then in the output folder.
+    """Train as `train` does with a recipe and what overrides it, and load what is then in the output folder.
 
     Errors are raised also where `quiet` has nothing printed.
     """
@@ -48,12 +68,11 @@ def train_and_load(
             nowhere = context.enter_context(open(os.devnull, "w", encoding="utf-8", errors="replace"))
             context.enter_context(redirect_stdout(nowhere))
             context.enter_context(redirect_stderr(nowhere))
-        config = parse()
+        config = parse_with_recipe(types, section, default=recipe, options=options)
         train(config, build_trainer)
         args = config[-1]
-        state = load_json(Path(args.output_dir, TRAINER_STATE_NAME), "state of a training")
         # Models of early versions have no record.
         parts = read_record(args.output_dir)
-        record = parts.pop("options", {}) | parts | {"log_history": state["log_history"]}
+        record = parts.pop("options", {}) | parts | {"log_history": read_state(args.output_dir)["log_history"]}
         model, tokenizer = load_model(args.output_dir, attn_implementation=args.attn_implementation)
     return TrainedModel(model.to(args.device), tokenizer, record)
