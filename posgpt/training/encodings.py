@@ -39,10 +39,7 @@ def import_encodings(file: Path) -> None:
         with reraise_as_bad_input(f"{file}: cannot be imported", "correct the file.", Exception):
             # A file from a saved model imports from the files beside it, which are PosGPT's.
             code = re.sub(
-                r"^from \.(\w+) import",
-                r"from modeling_posgpt.\1 import",
-                decode_source(file.read_bytes()),
-                flags=re.M,
+                r"(?m)^from \.(\w+) import", r"from modeling_posgpt.\1 import", decode_source(file.read_bytes())
             )
             exec(compile(code, str(file), "exec"), vars(module))
         if before == set(POSITION_EMBEDDINGS):
@@ -111,20 +108,12 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
 
     def check(hook: str, returned: Any, *wanted: list) -> None:
         returned = returned if isinstance(returned, tuple) else (returned,)
-        shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in returned]
-        # Any size of a dimension suits None, one vector per token a broadcast of 1.
-        suits = len(shapes) == len(wanted) and all(
-            shape in allowed or (isinstance(shape, tuple) and any(
-                each is not None and len(shape) == len(each) and all(b in (None, a) for a, b in zip(shape, each, strict=True))
-                for each in allowed
-            ))
-            for shape, allowed in zip(shapes, wanted, strict=True)
-        )  # fmt: skip
-        if not suits:
-            expected = ", ".join(
-                str(allowed[0]).replace("None,", "any,").replace("None)", "any)") for allowed in wanted
-            )
-            raise BadInput(f"{name}.{hook} returned {', '.join(map(str, shapes))}, not {expected}; correct the class.")
+        shapes = [str(tuple(each.shape)) if isinstance(each, torch.Tensor) else str(each) for each in returned]
+        # Any size of a dimension suits `any`, one vector per token a broadcast of 1.
+        patterns = ["|".join(re.escape(str(each)).replace("any", r"\d+") for each in allowed) for allowed in wanted]
+        if len(shapes) != len(patterns) or not all(map(re.fullmatch, patterns, shapes)):
+            expected = ", ".join(str(allowed[0]) for allowed in wanted)
+            raise BadInput(f"{name}.{hook} returned {', '.join(shapes)}, not {expected}; correct the class.")
 
     with torch.no_grad():
         with reraise_as_bad_input(f"{name} cannot be made", "correct the class.", Exception):
@@ -141,7 +130,8 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
         place = place._replace(earlier=earlier if encoding.history else None)
         query = torch.randn(batch, heads, length, width)
         encoded = call("encode", query, query, states, place)
-        vectors: list[Any] = [(batch, heads, length, None if encoding.is_wide else width)]
-        check("encode", encoded, vectors, vectors, [(batch, heads, length, None) if encoding.has_memo else None])
-        biases: list[Any] = [(a, b, length, length) for a in (batch, 1) for b in (heads, 1)]
+        of_any_width = f"({batch}, {heads}, {length}, any)"
+        vectors = [of_any_width if encoding.is_wide else (batch, heads, length, width)]
+        check("encode", encoded, vectors, vectors, [of_any_width if encoding.has_memo else None])
+        biases = [(a, b, length, length) for a in (batch, 1) for b in (heads, 1)]
         check("relate", call("relate", *encoded, place), vectors, vectors, [*biases, None])
