@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
+from make_tables import average, read
 
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, draw_seeds, make_figure, save_picture
@@ -20,44 +20,11 @@ DPI = 140
 DOCUMENT = "Trained in {Athens}, the watchmaker Malholm was born in {San Francisco} in 1900 ."
 NAME = "Verette Malholm"
 WINDOWS = (
-    (" the watchmaker was born in?", "San Francisco⁇"),
-    (" in?", "Athens⁇"),
-    (" trained in?", "Athens⁇"),
-    (" was born?", "San Francisco⁇"),
+    (" the watchmaker was born in?", "San Francisco"),
+    (" in?", "Athens"),
+    (" trained in?", "Athens"),
+    (" was born?", "San Francisco"),
 )
-# Each picture's message, file, range, and the column that names its rows.
-POSITIONS = {
-    "positions_whole": (
-        "After the whole recipe, every position embedding answers about 90 %",
-        "2026-11-26-positions-whole",
-        (78, 95),
-        "positions",
-    ),
-    "positions": (
-        "After a third of the training steps, ALiBi is five points ahead of no positions",
-        "2026-11-21-positions-third",
-        (78, 95),
-        "positions",
-    ),
-    "next_character": (
-        "Next character: with KERPLE and ALiBi, questions reach three quarters of the facts",
-        "2026-11-29-next-character",
-        (0, 100),
-        "positions",
-    ),
-    "name_first": (
-        "Next character: questions with the name first, as in documents, are answered more often",
-        "2026-11-30-name-first",
-        (0, 102),
-        "what",
-    ),
-    "comparison": (
-        "Comparing two people needs positions, and many comparisons of each person in training",
-        "2026-11-30-comparison",
-        (0, 100),
-        "what",
-    ),
-}
 # Labels of the knowledge study, and how its rows begin.
 KNOWLEDGE = {
     "the recipe windows": "the recipe `windows`, 1,650",
@@ -85,28 +52,45 @@ KNOWLEDGE = {
 }
 
 
+# What a scale and the marks on it are.
+DOTS = "dev answered, %; dots: seeds, line: mean, band: 95 % interval over people"
+# What makes each picture, by its name.
+PICTURES: dict[str, Callable[[], Any]] = {}
+
+
+def picture(message: str, width: float, height: float, columns: int = 1, **style: Any) -> Callable[[Any], Any]:
+    """Add a picture, by the name of the function that draws it on axes, below its message, which may be empty."""
+
+    def add(draw: Callable[[Any], None]) -> Callable[[Any], None]:
+        def make() -> Any:
+            figure, axes = make_figure(width, height, columns=columns)
+            if message:
+                figure.suptitle(message, fontweight="bold", **style)
+            draw(axes)
+            return figure
+
+        PICTURES[draw.__name__.removeprefix("draw_")] = make
+        return draw
+
+    return add
+
+
 def read_rows(pattern: str) -> list[dict[str, Any]]:
     """Return the rows of the measurements in docs/results whose names match."""
-    paths = sorted((FOLDER / "results").glob(f"{pattern}.yaml"))
-    if not paths:
+    names = sorted(path.stem for path in (FOLDER / "results").glob(f"{pattern}.yaml"))
+    if not names:
         raise SystemExit(f"error: there is no docs/results/{pattern}.yaml to draw from.")
-    return [row for path in paths for row in yaml.safe_load(path.read_text(encoding="utf-8"))["rows"]]
+    return [row for name in names for row in read(name)["rows"]]
 
 
-def average(rows: list[dict[str, Any]]) -> float:
-    """Return the mean of all runs, %."""
-    shares = [100 * correct / row["of"] for row in rows for correct in row["correct"]]
-    return sum(shares) / len(shares)
-
-
-def draw_hero() -> Any:
+@picture("The recipe windows answers 90 % correctly, the course's recipe 21 to 34 %", 9, 3.4, fontsize=15)
+def draw_hero(axes: Any) -> None:
     measured = read_rows("2*")
     shares = {"London for everyone": (average([row for row in measured if row.get("pool") == "london"]), GREY)}
     for pool, recipe, color in (("course", "the course's recipe", ORANGE), ("windows", "the recipe windows", BLUE)):
         for positions in ("learned", "rotary"):
             rows = [row for row in measured if (row.get("pool"), row.get("positions")) == (pool, positions)]
             shares[f"{recipe}, {positions} positions"] = average(rows), color
-    figure, axes = make_figure(9, 3.4)
     lengths, colors = zip(*shares.values(), strict=True)
     bars = axes.barh(list(shares), lengths, 0.72, color=colors)
     axes.bar_label(bars, [f"{length:.1f} %" for length in lengths], padding=5, fontsize=13, fontweight="bold")
@@ -114,14 +98,11 @@ def draw_hero() -> Any:
     axes.tick_params("y", length=0, labelsize=12)
     axes.set(xlim=(0, 112), xlabel="exact match on 500 questions, %; windows: short fill-in questions")
     axes.set_xticks(range(0, 101, 20))
-    title = "The recipe windows answers 90 % correctly, the course's recipe 21 to 34 %"
-    figure.suptitle(title, fontsize=15, fontweight="bold")
-    return figure
 
 
-def draw_windows() -> Any:
-    figure, axes = make_figure(9, 4.9)
-    figure.set_layout_engine("none")
+@picture("", 9, 4.9)
+def draw_windows(axes: Any) -> None:
+    axes.figure.set_layout_engine("none")
     axes.set(position=(0, 0, 1, 1), xlim=(0, 1), ylim=(0, 1))
     axes.axis("off")
     # A character of the monospaced font is then 12 pixels wide.
@@ -140,6 +121,10 @@ def draw_windows() -> Any:
         axes.text(0.02, y, title, fontsize=13, fontweight="bold", va="center")
         axes.text(0.02, y - 0.057, text, fontsize=10.5, color=grey, va="center")
 
+    def ask(x: float, y: float, cue: str, answer: str) -> None:
+        x = write(write(x, y, cue, color=grey), y, "⁇", color="#c02020")
+        write(x, y, f"{answer}⁇", mark=marks[answer])
+
     marks = {"Athens": "#f6d4bd", "San Francisco": "#bcd3f8"}
     explain(0.94, "1. A biography", "Names are found in it, the first four at most; each of them is asked for.")
     x = write(0.04, 0.8, f"{NAME}. ")
@@ -150,24 +135,18 @@ def draw_windows() -> Any:
     explain(0.69, "2. What the model reads: a row of windows", text)
     start = write(0.04, 0.55, f"Where was {NAME}")
     for i, (cue, answer) in enumerate(WINDOWS):
-        x = write(start, 0.55 - 0.075 * i, cue, color=grey)
-        x = write(x, 0.55 - 0.075 * i, "⁇", color="#c02020")
-        write(x, 0.55 - 0.075 * i, answer, mark=marks[answer.strip("⁇")])
+        ask(start, 0.55 - 0.075 * i, cue, answer)
     axes.plot([start, start], [0.3, 0.515], color=GREY, lw=1)
     text = "One row of text, broken\nhere into lines. ⁇ opens\nand closes a name. Loss\non what is marked alone."
     axes.text(0.04, 0.405, text, fontsize=10.5, color=grey, va="center")
 
     text = "The model has read no question about this person. The question is one more cue; the place is to follow."
     explain(0.205, "3. The question, later", text)
-    x = write(0.04, 0.065, f"Where was {NAME}")
-    x = write(x, 0.065, " born?", color=grey)
-    x = write(x, 0.065, "⁇", color="#c02020")
-    write(x, 0.065, "San Francisco⁇", mark=marks["San Francisco"])
-    return figure
+    ask(write(0.04, 0.065, f"Where was {NAME}"), 0.065, " born?", "San Francisco")
 
 
-def draw_rows(axes: Any, file: str, column: str) -> None:
-    """Draw the seeds of each of a file's rows, which a column names."""
+def draw_rows(axes: Any, file: str, column: str, ends: tuple[int, int], label: str = DOTS) -> None:
+    """Draw the seeds of each of a file's rows, which a column names, between the ends of a scale in percent."""
     rows = {}
     for row in (row for row in read_rows(file) if not row.get("detail")):
         of, correct = row["of"], row["correct"]
@@ -176,31 +155,45 @@ def draw_rows(axes: Any, file: str, column: str) -> None:
         interval = [end / 100 for end in row["interval"]] if "interval" in row else mean.interval
         rows[row[column]] = [count / of for count in correct], interval
     draw_seeds(axes, rows)
+    axes.set(xlim=ends, xlabel=label)
 
 
-def draw_positions(name: str) -> Any:
-    message, file, ends, column = POSITIONS[name]
-    figure, axes = make_figure(9, 3.8)
-    draw_rows(axes, file, column)
-    axes.set(xlim=ends, xlabel="dev answered, %; dots: seeds, line: mean, band: 95 % interval over people")
-    figure.suptitle(message, fontweight="bold")
-    return figure
+@picture("After the whole recipe, every position embedding answers about 90 %", 9, 3.8)
+def draw_positions_whole(axes: Any) -> None:
+    draw_rows(axes, "2026-11-26-positions-whole", "positions", (78, 95))
 
 
-def draw_steps() -> Any:
-    figure, panels = make_figure(11, 2.8, columns=2)
-    titles = {"": "400 people may teach", "-80-teachers": "80 people teach, all in training"}
+@picture("After a third of the training steps, ALiBi is five points ahead of no positions", 9, 3.8)
+def draw_positions(axes: Any) -> None:
+    draw_rows(axes, "2026-11-21-positions-third", "positions", (78, 95))
+
+
+@picture("Next character: with KERPLE and ALiBi, questions reach three quarters of the facts", 9, 3.8)
+def draw_next_character(axes: Any) -> None:
+    draw_rows(axes, "2026-11-29-next-character", "positions", (0, 100))
+
+
+@picture("Next character: questions with the name first, as in documents, are answered more often", 9, 3.8)
+def draw_name_first(axes: Any) -> None:
+    draw_rows(axes, "2026-11-30-name-first", "what", (0, 102))
+
+
+@picture("Comparing two people needs positions, and many comparisons of each person in training", 9, 3.8)
+def draw_comparison(axes: Any) -> None:
+    draw_rows(axes, "2026-11-30-comparison", "what", (0, 100))
+
+
+@picture("When was the teacher of X born? Naming the teacher first finds the year", 11, 2.8, columns=2)
+def draw_steps(panels: Any) -> None:
+    titles = {"-steps": "400 people may teach", "-80-teachers": "80 people teach, all in training"}
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
-        draw_rows(axes, f"2026-11-28-two-hop{name or '-steps'}", "what")
-        axes.set(xlim=(-4, 112), xlabel="answered, %")
+        draw_rows(axes, f"2026-11-28-two-hop{name}", "what", (-4, 112), "answered, %")
         axes.set_title(title, fontsize=11, fontweight="bold")
     panels[1].set_yticklabels([])
-    figure.suptitle("When was the teacher of X born? Naming the teacher first finds the year", fontweight="bold")
-    return figure
 
 
-def draw_learning() -> Any:
-    figure, axes = make_figure(8, 5.6)
+@picture("Thirteen encodings learn facts about equally fast; FoX takes half as long again", 8, 5.6)
+def draw_learning(axes: Any) -> None:
     rows = read_rows("2026-11-29-learning")
     for i, row in enumerate(rows):
         steps = row["figures"]["steps until half is answered"]
@@ -218,14 +211,10 @@ def draw_learning() -> Any:
         xlabel="training steps until half of the facts are answered; dots: seeds, line: mean, triangle: not reached"
     )
     axes.grid(axis="x", alpha=0.3)
-    figure.suptitle(
-        "Thirteen encodings learn facts about equally fast; FoX takes half as long again", fontweight="bold"
-    )
-    return figure
 
 
-def draw_late() -> Any:
-    figure, axes = make_figure(8, 4)
+@picture("Next character: the later a document tells a fact, the fewer questions reach it", 8, 4)
+def draw_late(axes: Any) -> None:
     rows = read_rows("2026-11-30-late")
     by_positions = defaultdict(list)
     for row in rows:
@@ -238,30 +227,17 @@ def draw_late() -> Any:
         for sentence, row in zip(sentences, own, strict=True):
             # Beside each other, so that encodings can be told apart.
             x = sentence + 0.04 * (number - (len(by_positions) - 1) / 2)
-            axes.plot(
-                [x] * len(row["correct"]),
-                [100 * each / row["of"] for each in row["correct"]],
-                "o",
-                color=color,
-                alpha=0.5,
-            )
+            shares = [100 * correct / row["of"] for correct in row["correct"]]
+            axes.plot([x] * len(shares), shares, "o", color=color, alpha=0.5)
         axes.annotate(positions, (4.1, means[-1]), va="center", color=color)
     axes.set_xticks(range(1, 5), ["first", "second", "third", "fourth"])
-    axes.set(
-        xlim=(0.8, 4.7),
-        ylim=(0, 102),
-        xlabel="sentence of the documents that tells the fact",
-        ylabel="answered, %; dots: worlds",
-    )
+    axes.set(xlim=(0.8, 4.7), xlabel="sentence of the documents that tells the fact")
+    axes.set(ylim=(0, 102), ylabel="answered, %; dots: worlds")
     axes.grid(axis="y", alpha=0.3)
-    figure.suptitle(
-        "Next character: the later a document tells a fact, the fewer questions reach it", fontweight="bold"
-    )
-    return figure
 
 
-def draw_titles() -> Any:
-    figure, axes = make_figure(7.5, 4.8)
+@picture("More questions are answered where names are represented as in documents", 7.5, 4.8)
+def draw_titles(axes: Any) -> None:
     rows = read_rows("2026-11-30-titles")
     colors = {row["positions"]: f"C{number}" for number, row in enumerate(rows)}
     named_first = [row for row in read_rows("2026-11-30-name-first") if row["what"].endswith("the name first")]
@@ -272,19 +248,14 @@ def draw_titles() -> Any:
         marks: dict[str, Any] = {"marker": "^" if is_first else "o", "label": "" if is_first else row["positions"]}
         axes.plot(matched, answered, ls="", color=color, markersize=8, alpha=0.8, **marks)
     axes.plot([], [], "^", color=GREY, label="the name first")
-    axes.set(
-        xlim=(0, 102), ylim=(0, 102), xlabel="names whose state in the question is closest to that in their own document, %",
-        ylabel="questions answered, %",
-    )  # fmt: skip
+    axes.set(xlim=(0, 102), xlabel="names whose state in the question is closest to that in their own document, %")
+    axes.set(ylim=(0, 102), ylabel="questions answered, %")
     axes.grid(alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    message = "More questions are answered where names are represented as in documents"
-    figure.suptitle(message, fontweight="bold")
-    return figure
 
 
-def draw_factorial() -> Any:
-    figure, axes = make_figure(9, 3.9)
+@picture("Windows, Muon and no dropout: at this length, each is needed", 9, 3.9)
+def draw_factorial(axes: Any) -> None:
     groups = defaultdict(list)
     for row in read_rows("2026-11-26-factorial"):
         settings = row["settings"]
@@ -299,18 +270,18 @@ def draw_factorial() -> Any:
         axes.annotate(label, (max(shares), i), (9, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(groups)), list(groups))
     axes.invert_yaxis()
-    axes.set(
-        xlim=(0, 112),
-        xlabel="answered, % of 300 held-out people; dots: all runs; number: the best rate's mean",
-    )
+    axes.set(xlim=(0, 112), xlabel="answered, % of 300 held-out people; dots: all runs; number: the best rate's mean")
     axes.set_xticks(range(0, 101, 20))
     axes.grid(axis="x", alpha=0.3)
-    figure.suptitle("Windows, Muon and no dropout: at this length, each is needed", fontweight="bold")
-    return figure
 
 
-def draw_knowledge() -> Any:
-    figure, axes = make_figure(9, 7.4)
+@picture(
+    "The recipe windows with one change: wording, cues, dropout,\n"
+    "objective and optimizer matter; the rest hardly does",
+    9,
+    7.4,
+)
+def draw_knowledge(axes: Any) -> None:
     measured, points = read_rows("2026-11-21-knowledge-study"), {}
     for label, beginning in KNOWLEDGE.items():
         row = next(row for row in measured if row["what"].startswith(beginning))
@@ -336,13 +307,10 @@ def draw_knowledge() -> Any:
     for color, label in ((BLUE, "answered when asked"), (GREY, "recalled in the words that were read")):
         axes.plot([], [], "o", color=color, label=label)
     axes.legend(loc="lower right", frameon=True)
-    title = "The recipe windows with one change: wording, cues, dropout,\nobjective and optimizer matter; the rest hardly does"
-    figure.suptitle(title, fontweight="bold")
-    return figure
 
 
-def draw_course_recall() -> Any:
-    figure, axes = make_figure(9, 4)
+@picture("With the course's objective, a model memorizes far more places than it answers", 9, 4)
+def draw_course_recall(axes: Any) -> None:
     # Without those that failed on a GPU.
     rows = [row for row in read_rows("*-course-*") if "beginning continued (%)" in row.get("figures", {})]
     rows = sorted((row for row in rows if any(row["correct"])), key=lambda row: -average([row]))
@@ -366,14 +334,11 @@ def draw_course_recall() -> Any:
     axes.set_yticks(range(len(rows)), labels)
     axes.set(xlim=(-2, 102), ylim=(len(rows) - 0.5, -0.7), xlabel="%")
     axes.grid(axis="x", alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, fontsize="small")
-    title = "With the course's objective, a model memorizes far more places than it answers"
-    figure.suptitle(title, fontweight="bold")
-    return figure
+    axes.figure.legend(loc="outside lower center", ncols=3, fontsize="small")
 
 
-def draw_length() -> Any:
-    figure, panels = make_figure(9, 4.3, columns=2)
+@picture("", 9, 4.3, columns=2)
+def draw_length(panels: Any) -> None:
     plain, scaled = {}, {}
     edges = [1, 65, 129, 257, 513, 1023]
     for row in [*read_rows("2026-11-21-length"), *read_rows("2026-11-30-length")]:
@@ -383,6 +348,9 @@ def draw_length() -> Any:
         else:
             plain[row["positions"]] = losses
     scaled |= {name: plain[name] for name in ("rotary", "alibi")}
+    # How far above a curve's end its name stands, so that none is on another.
+    up = {"rotary": 5, "kerple": 3, "relative_bias": 5, "dynamic": 4}
+    up |= {"t5": -4, "linear": -4, "sinusoidal": -4, "llama3": -3}
     titles = ("Beyond the training length, ALiBi and KERPLE hold", "Rotary scalings help beyond it and cost within it")
     for axes, title, curves in zip(panels, titles, (plain, scaled), strict=True):
         for number, (name, losses) in enumerate(curves.items()):
@@ -390,18 +358,8 @@ def draw_length() -> Any:
             # Each loss is the mean of a range: a step, up to where the next one begins.
             axes.stairs(losses, edges[: len(losses) + 1], baseline=None, color=color, lw=2)
             if len(losses) == len(edges) - 1:
-                up = {
-                    "rotary": 5,
-                    "kerple": 3,
-                    "relative_bias": 5,
-                    "t5": -4,
-                    "linear": -4,
-                    "sinusoidal": -4,
-                    "dynamic": 4,
-                    "llama3": -3,
-                }.get(name, 0)
-                end = 1023, losses[-1]
-                axes.annotate(name, end, (4, up), textcoords="offset points", va="center", color=color)
+                above = 4, up.get(name, 0)
+                axes.annotate(name, (1023, losses[-1]), above, textcoords="offset points", va="center", color=color)
         axes.axvline(128, color="black", lw=0.8, ls=":")
         axes.set(xlabel="position", xscale="log", yscale="log", xlim=(16, 1023), ylim=(0.25, 9))
         axes.set(xticks=[16, 32, 64, 128, 256, 512, 1023], yticks=[0.25, 0.5, 1, 2, 4, 8])
@@ -411,11 +369,11 @@ def draw_length() -> Any:
         "learned and concatenated end here", (128, 0.27), (4, 0), textcoords="offset points", fontsize=9
     )
     panels[0].set_ylabel("loss (nats per character)")
-    return figure
 
 
-def draw_corpus_size() -> Any:
-    figure, (speed, memory) = make_figure(9, 3.4, columns=2)
+@picture("", 9, 3.4, columns=2)
+def draw_corpus_size(panels: Any) -> None:
+    speed, memory = panels
     measured = {row["what"].removesuffix(" documents"): row["figures"] for row in read_rows("2026-11-21-corpus-size")}
     sizes = [int(size.replace(",", "")) for size in measured]
     for name, color in (("reading alone", GREY), ("training", BLUE)):
@@ -432,7 +390,6 @@ def draw_corpus_size() -> Any:
         axes.set(xscale="log", xlabel="documents")
         axes.set_xticks(sizes, [size.replace("1,000,000", "1 M") for size in measured])
         axes.minorticks_off()
-    return figure
 
 
 def draw_tasks() -> Any:
@@ -443,21 +400,7 @@ def draw_tasks() -> Any:
     return draw_heat_maps([cell for cell in cells if counts[cell.name] == complete])
 
 
-PICTURES: dict[str, Callable[[], Any]] = {
-    "hero": draw_hero,
-    "windows": draw_windows,
-    **{name: (lambda name=name: draw_positions(name)) for name in POSITIONS},
-    "steps": draw_steps,
-    "learning": draw_learning,
-    "late": draw_late,
-    "titles": draw_titles,
-    "tasks": draw_tasks,
-    "factorial": draw_factorial,
-    "knowledge": draw_knowledge,
-    "course_recall": draw_course_recall,
-    "length": draw_length,
-    "corpus_size": draw_corpus_size,
-}
+PICTURES["tasks"] = draw_tasks
 
 
 if __name__ == "__main__":
