@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -126,23 +125,22 @@ def list_names(cells: list[Cell]) -> tuple[list[str], list[str]]:
 def draw_heat_maps(cells: list[Cell]) -> Any:
     """Return a figure: the accuracy beyond training by encoding and task. What is not learned is grey."""
     tasks, encodings = list_names(cells)
-    height = 1.6 + 0.32 * len(encodings)
-    figure, panels = make_figure(3.2 + 1.7 * len(tasks), height, columns=2)
-    shares = {measure: np.full((len(encodings), len(tasks)), np.nan) for measure in MEASURES}
-    texts = {measure: np.full((len(encodings), len(tasks)), "", dtype=object) for measure in MEASURES}
-    for cell, measure in product(cells, MEASURES):
-        place, share = (encodings.index(cell.encoding), tasks.index(cell.name)), 100 * cell.find_median(measure, True)
-        shares[measure][place] = share if cell.is_learned else np.nan
-        texts[measure][place] = f"{share:.0f}" if cell.is_learned else "–"
-    order = np.argsort(-np.nan_to_num(shares["tokens"]).sum(axis=1), kind="stable")
+    reached = dict.fromkeys(encodings, 0.0)
+    for cell in (cell for cell in cells if cell.is_learned):
+        reached[cell.encoding] += cell.find_median("tokens", True)
+    encodings.sort(key=lambda encoding: -reached[encoding])
+    figure, panels = make_figure(3.2 + 1.7 * len(tasks), 1.6 + 0.32 * len(encodings), columns=2)
     for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
         axes.set_facecolor("#e4e6ea")
-        axes.imshow(shares[measure][order], cmap="Blues", vmin=0, vmax=100, aspect="auto")
-        for (row, column), share in np.ndenumerate(shares[measure][order]):
-            color = "white" if share > 60 else "black"
-            axes.text(column, row, texts[measure][order[row], column], ha="center", va="center", color=color)
+        shares = np.full((len(encodings), len(tasks)), np.nan)
+        for cell in cells:
+            row, column = encodings.index(cell.encoding), tasks.index(cell.name)
+            share = 100 * cell.find_median(measure, True) if cell.is_learned else np.nan
+            shares[row, column], text = share, f"{share:.0f}" if cell.is_learned else "–"
+            axes.text(column, row, text, ha="center", va="center", color="white" if share > 60 else "black")
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
         axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
-        axes.set_yticks(range(len(encodings)), [encodings[i] for i in order])
+        axes.set_yticks(range(len(encodings)), encodings)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_title(f"{title}, %", fontsize="medium")
