@@ -6,10 +6,11 @@ All take turns in one run; the fastest round of each counts. A training step is 
 fast; what it keeps is the memory of all tensors that the backward pass needs. Writes `table.md`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from typing import Annotated, Any
 
 import torch
@@ -93,32 +94,25 @@ def measure(arguments: EncodingsArguments) -> list[dict[str, str]]:
             models[name] = start_model(0, position_embedding_type=name, max_position_embeddings=longest)
     ids = torch.randint(2, 256, (ROWS, length), device=DEVICE)
     kept = {name: measure_kept_bytes(model.train(), ids) for name, model in models.items()}
-    steps: dict[str, list[float]] = {name: [] for name in models}
-    texts: dict[tuple[str, int], list[float]] = {each: [] for each in product(models, (1, arguments.new_tokens))}
-    for turn in tqdm(range(arguments.rounds + 1), desc="Rounds", unit="round", disable=None):
+    times, most = defaultdict[tuple[str, int], list[float]](list), arguments.new_tokens
+    for _ in tqdm(range(arguments.rounds + 1), desc="Rounds", unit="round", disable=None):
         for name, model in models.items():
-            taken = time_call(partial(train, model.train(), ids))
-            if turn:
-                steps[name].append(taken)
-            for count in (1, arguments.new_tokens):
-                taken = time_call(partial(model.eval().generate, ids, max_new_tokens=count, min_new_tokens=count))
-                if turn:
-                    texts[name, count].append(taken)
-
-    def measure_token(name: str) -> float:
-        # Without the first, which the whole text is read for.
-        one, all_of_them = (min(texts[name, count]) for count in (1, arguments.new_tokens))
-        return (all_of_them - one) / (arguments.new_tokens - 1)
-
+            # With 0 new tokens: a training step.
+            times[name, 0].append(time_call(partial(train, model.train(), ids)))
+            for count in (1, most):
+                write = partial(model.eval().generate, ids, max_new_tokens=count, min_new_tokens=count)
+                times[name, count].append(time_call(write))
+    best = {key: min(taken[1:]) for key, taken in times.items()}
     return [
         {
             "encoding": name,
             "parameters": f"{models[name].num_parameters():,}",
-            "training step (ms)": f"{min(steps[name]):.0f}",
+            "training step (ms)": f"{best[name, 0]:.0f}",
             "kept for the backward pass (MiB)": f"{kept[name] / 2**20:.0f}",
-            f"new token of {ROWS} rows, float32 (ms)": f"{measure_token(name):.1f}",
+            # Without the first, which the whole text is read for.
+            f"new token of {ROWS} rows, float32 (ms)": f"{(best[name, most] - best[name, 1]) / (most - 1):.1f}",
         }
-        for name in sorted(models, key=lambda name: min(steps[name]))
+        for name in sorted(models, key=lambda name: best[name, 0])
     ]
 
 
