@@ -241,12 +241,9 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         stored, error, entropy = count_stored_bits(row.world, runs)
         cells["bits per person"] = format_bits(stored, error, entropy)
         cells["bits per parameter"] = f"{stored * first['num_people'] / first['parameters']:.3f}"
-        if "among" in first:
-            among = count_stored_bits(row.world, runs, "among")
-            cells["bits per person, among candidates"] = format_bits(*among)
-        if "recalled" in first:
-            recalled = count_stored_bits(row.world, runs, "recalled")
-            cells["bits per person, as read"] = format_bits(*recalled)
+        for part, how in (("among", "among candidates"), ("recalled", "as read")):
+            if part in first:
+                cells[f"bits per person, {how}"] = format_bits(*count_stored_bits(row.world, runs, part))
     if row.world is not None and "strangers" in first:
         cells |= describe_honesty(row.world, runs)
     for column, grouping in GROUPINGS.items():
@@ -273,14 +270,11 @@ def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     """
     columns = {"relation": "relations", "title": "titles", "answer": "answers"}
     columns |= {"right": "right", "surprisal": "surprisals"} | {column: column for column in GROUPINGS}
-    tables = [
-        pd.DataFrame({name: run[key] for name, key in columns.items() if key in run}).assign(row=name, **name_run(run))
-        for name, of_row in runs.items()
-        for run in of_row
-    ]
-    table = pd.concat(tables, ignore_index=True)
-    first = ["row", *name_run(next(iter(runs.values()))[0])]
-    return table[[*first, *table.columns.drop(first)]]
+    tables = []
+    for name, run in ((name, run) for name, of_row in runs.items() for run in of_row):
+        own = {column: run[key] for column, key in columns.items() if key in run}
+        tables.append(pd.DataFrame({"row": name} | name_run(run) | own))
+    return pd.concat(tables, ignore_index=True)
 
 
 def list_results(answers: pd.DataFrame) -> pd.DataFrame:
@@ -342,10 +336,6 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
     in_all = set.intersection(*(set(of_row[0]["relations"]) for of_row in runs.values()))
     relations = [each for each in list_relations(next(iter(runs.values()))) if each in in_all]
-    asked = {
-        name: {each: take_relation(of_row, each) for each in relations} or {"": of_row}
-        for name, of_row in runs.items()
-    }
     curves = list_curves(runs)
     num_panels = max(len(relations), 1)
     columns = [column for column in GROUPINGS if any(column in of_row[0] for of_row in runs.values())]
@@ -356,11 +346,10 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     styles = cycle({"color": color, "ls": line} for line, color in product(("-", "--", ":"), colors))
     style_of: dict[str, dict[str, Any]] = dict(zip(runs, styles, strict=False))
     for axes, relation in zip(dots, relations or [""], strict=True):
-        own = {name: of_row[relation] for name, of_row in asked.items()}
+        own = {name: take_relation(of_row, relation) if relation else of_row for name, of_row in runs.items()}
         shares = {name: [float(np.mean(run["right"])) for run in of_row] for name, of_row in own.items()}
-        draw_seeds(
-            axes, {name: (shares[name], average_right(of_row)[1].interval) for name, of_row in own.items()}, colors
-        )
+        intervals = {name: average_right(of_row)[1].interval for name, of_row in own.items()}
+        draw_seeds(axes, {name: (shares[name], intervals[name]) for name in runs}, colors)
         axes.set_title(relation)
         axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval" if count < 3 else "answered (%)")
         if not axes.get_subplotspec().is_first_col():

@@ -441,34 +441,33 @@ class Sweep:
         record: Record = {"measures": {}, "seed": seed} | (trained or self.train(row, seed))
         if self.study.world_seeds:
             record["world"] = row.world.seed
-        model = Path(self.arguments.model_name_or_path or "")
+        model, files, world = Path(self.arguments.model_name_or_path or ""), self.files[row.name], row.world
         for stage, _, options in self.list_trainings(row, seed):
             model = self.find_folder(row, seed, stage)
             if stage == "pretrain" and self.study.recall:
-                record |= self.measure_recall(model, options, self.files[row.name])
-        kept_file = self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
-        files = self.files[row.name]
-        record |= ask(model, files.asked, kept_file, files.relations) | {"asked_file": hash_file(files.asked)}
-        if row.world:
-            # All are taken to be known as well as those of dev, but those of training are known better than others.
-            num_people = row.world.num_people
-            record["num_people"] = len(split_people(num_people)[TRAIN_FILE]) if self.study.ask_training else num_people
-        if row.world and self.study.candidates:
-            record["among"] = weigh_candidates(model, files.asked, kept_file.with_name("among.json"), row.world)
-        if row.world and self.study.strangers:
-            kept_file = kept_file.with_name("strangers.json")
-            record["strangers"] = ask_strangers(model, kept_file, row.world, self.study.strangers)
-        if row.world:
-            people = row.world.number_titles(files.asked.name)
-            record["people"] = [people[title] for title in record["titles"]]
-            # What no person's document says has no bits of its own.
-            has_bits = row.world.entropy()
-            for column, grouping in GROUPINGS.items():
-                if getattr(row.world, grouping.option):
-                    record[column] = [
-                        grouping.number(row.world, people[title], relation) if relation in has_bits else None
-                        for title, relation in zip(record["titles"], record["relations"], strict=True)
-                    ]
+                record |= self.measure_recall(model, options, files)
+        folder = self.results / f"{make_file_name(row.name)}_{seed}"
+        record |= ask(model, files.asked, folder / "asked.json", files.relations)
+        record["asked_file"] = hash_file(files.asked)
+        if world is None:
+            return record
+        # All are taken to be known as well as those of dev, but those of training are known better than others.
+        taught = split_people(world.num_people)[TRAIN_FILE]
+        record["num_people"] = len(taught) if self.study.ask_training else world.num_people
+        if self.study.candidates:
+            record["among"] = weigh_candidates(model, files.asked, folder / "among.json", world)
+        if self.study.strangers:
+            record["strangers"] = ask_strangers(model, folder / "strangers.json", world, self.study.strangers)
+        people = world.number_titles(files.asked.name)
+        record["people"] = [people[title] for title in record["titles"]]
+        # What no person's document says has no bits of its own.
+        has_bits = world.entropy()
+        for column, grouping in GROUPINGS.items():
+            if getattr(world, grouping.option):
+                record[column] = [
+                    grouping.number(world, people[title], relation) if relation in has_bits else None
+                    for title, relation in zip(record["titles"], record["relations"], strict=True)
+                ]
         return record
 
     def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> Record:
@@ -572,12 +571,17 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
     files: dict[str, RowFiles] = {}
     if study.world is None:
         data_dir = Path(arguments.data_dir or "").resolve()
-        files = dict.fromkeys(rows, RowFiles(data_dir, *choose_files(data_dir, results, study.held_out)))
+        own = RowFiles(data_dir, data_dir / TRAIN_FILE, data_dir / DEV_FILE)
+        if study.held_out:
+            read = HoldOutArguments(output_dir=str(results), questions_file=str(own.train), people=0, overwrite=True)
+            hold_out(replace(read, pairs=study.held_out))
+            own = replace(own, train=results / TRAIN_FILE, asked=results / CALIBRATION_FILE)
+        files = dict.fromkeys(rows, own)
     else:
         for name, row in rows.items():
             # Rows of the same world share a folder, which the numbers name that differ from the defaults.
-            own = {each: getattr(row.world, each) for each in list_given(row.world, asdict(row.world))}
-            numbers = [f"{each}_{value}" for each, value in own.items() if isinstance(value, int | float)]
+            given = {each: getattr(row.world, each) for each in list_given(row.world, asdict(row.world))}
+            numbers = [f"{each}_{value}" for each, value in given.items() if isinstance(value, int | float)]
             world_dir = output_dir / "_".join(["world", *numbers])
             relations = tuple(row.world.asked.values())
             if all(each.data_dir != world_dir for each in files.values()):
@@ -593,16 +597,6 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
         if row.edits:
             write_file(sweep.find_edits(row), "".join("\t".join(edit) + "\n" for edit in row.edits))
     return sweep
-
-
-def choose_files(data_dir: Path, held_out: Path, pairs: int) -> tuple[Path, Path]:
-    """Return which questions are trained on and asked: dev's, or so many pairs', which are written to the folder `held_out`."""
-    train_file = data_dir / TRAIN_FILE
-    if not pairs:
-        return train_file, data_dir / DEV_FILE
-    read = HoldOutArguments(output_dir=str(held_out), questions_file=str(train_file), people=0, overwrite=True)
-    hold_out(replace(read, pairs=pairs))
-    return held_out / TRAIN_FILE, held_out / CALIBRATION_FILE
 
 
 def run_study(study: str | os.PathLike | Mapping[str, Any], **options: Any) -> pd.DataFrame:
