@@ -14,13 +14,13 @@ from typing import Any
 from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
-from data_scripts.files import load_json
 from data_scripts.options import option, parse_options
 from posgpt.evaluation.arguments import DETAILS_FILE
 from posgpt.evaluation.predictions import check_references, read_predictions
 from posgpt.evaluation.report import score_predictions
 from posgpt.evaluation.scoring import ScoredQuestions, compare_paired, count_correct, format_metrics
 from posgpt.tables import format_table
+from posgpt.training.checkpoints import read_state
 from posgpt.training.run_record import find_best_step, find_last_figure, format_files, list_contents, read_record
 
 # What two runs never share, or what says nothing of the result.
@@ -36,14 +36,9 @@ class ComparisonArguments:
     folders: list[str] = option("Folders of reports, or of training runs.", positional=True)
 
 
-def flatten_record(folder: str) -> Record:
-    """Return what `run.json` holds, each option with its part."""
-    return {(part, name): value for part, values in read_record(folder).items() for name, value in values.items()}
-
-
 def load_training(folder: str, record: Record) -> dict[str, str]:
     """Return the figures that a finished training logged, as they are shown."""
-    state, figures = load_json(Path(folder) / TRAINER_STATE_NAME, "state of a training"), {}
+    state, figures = read_state(folder), {}
     best = find_best_step(state, record.get(("options", "load_best_model_at_end"), False))
     for key, name, form in (("eval_accuracy", "validation accuracy", ".1%"), ("loss", "training loss", ".4f")):
         if (figure := find_last_figure(state["log_history"], key, best)) is not None:
@@ -86,7 +81,8 @@ def main(argv: list[str] | None = None) -> None:
     reports: dict[str, ScoredQuestions] = {}
     figures: dict[str, dict[str, str]] = {}
     for folder in parse_options(ComparisonArguments, argv).folders:
-        records[folder], file = flatten_record(folder), Path(folder) / DETAILS_FILE
+        parts_of, file = read_record(folder), Path(folder) / DETAILS_FILE
+        records[folder] = {(part, name): value for part, own in parts_of.items() for name, value in own.items()}
         if Path(folder, TRAINER_STATE_NAME).is_file() and not file.exists():
             figures[folder] = load_training(folder, records[folder])
             continue

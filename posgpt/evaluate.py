@@ -79,12 +79,10 @@ def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[st
     predictions = evaluation.test.predictions
     if not evaluation.relations:
         return [f"{path}: no answers to compare with the {len(predictions)} predictions."]
-    wrong = [each for each in predictions if each.answer not in each.references]
     near = []
-    for each in wrong:
+    for each in (each for each in predictions if each.answer not in each.references):
         answer = normalize_answer(each.answer)
-        right = next((right for right in each.references if normalize_answer(right) == answer), None)
-        near += [(each.answer, right)] if right is not None else []
+        near += [(each.answer, right) for right in each.references if normalize_answer(right) == answer][:1]
     spelled = [
         f"{path}: {len(near):,} answers that count as wrong differ from the correct ones only in case, accents, punctuation or"
         f" Unicode form, first {given!r} instead of {right!r}."

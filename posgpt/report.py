@@ -19,14 +19,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.relations import RELATIONS, find_relation
 from posgpt.evaluation.arguments import METRICS_FILE, PAGE_FILE, ReportArguments
 from posgpt.evaluation.evidence import find_documents
-from posgpt.evaluation.predictions import (
-    ALL,
-    TEST,
-    Prediction,
-    check_references,
-    is_wording,
-    read_predictions,
-)
+from posgpt.evaluation.predictions import ALL, TEST, Prediction, check_references, is_wording, read_predictions
 from posgpt.evaluation.report import score_predictions
 from posgpt.evaluation.scoring import format_accuracies, format_metrics
 from posgpt.tables import format_table

@@ -114,11 +114,8 @@ class EvaluationArguments(RelationArguments, ReportArguments):
                 raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
             others = [self.corpus_file, self.relations, self.other_wordings]
             read = (self.test_file, self.train_file, self.calibration_file, self.unseen_file, others)
-            results = [
-                folder / name
-                for folder in self.folders
-                for name in (DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE)
-            ]
+            names = (DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE)
+            results = [folder / name for folder in self.folders for name in names]
             if file.resolve() in {Path(path).resolve() for paths in (*read, results) for path in paths or () if path}:
                 raise BadInput(
                     f"{file}: this file is read, or has other results; give another file to write the predictions to."

@@ -61,12 +61,9 @@ class EvaluationData:
     @property
     def baselines(self) -> dict[str, dict[str, str]]:
         """What each relation of the test is compared with, by its name."""
-        return {
-            relation.name: find_baselines(
-                relation.baseline, self.training.select(relation).answers if self.training else ()
-            )
-            for relation in self.groups[TEST].relations
-        }
+        relations = self.groups[TEST].relations
+        answers = {each: self.training.select(each).answers if self.training else () for each in relations}
+        return {each.name: find_baselines(each.baseline, answers[each]) for each in relations}
 
 
 def reword(test: Questions, path: str) -> dict[str, Questions]:
@@ -96,10 +93,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
     """Read all files, each once, before anything is asked; `known` are the relations of the model, if one is asked."""
     baselines = {relation.name: relation.baseline for relation in known}
     given = load_relations(arguments.relations)
-    known = [
-        *(replace(each, baseline=each.baseline or baselines.get(each.name, "")) for each in given),
-        *known,
-    ]
+    known = [*(replace(each, baseline=each.baseline or baselines.get(each.name, "")) for each in given), *known]
     test = load_questions(*arguments.test_file, known=known)
     paths = {"training": arguments.train_file, CALIBRATION: arguments.calibration_file, UNSEEN: arguments.unseen_file}
     known += test.relations

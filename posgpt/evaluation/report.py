@@ -9,20 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from posgpt.evaluation import scoring
 from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE
 from posgpt.evaluation.chart import draw_chart
 from posgpt.evaluation.evidence import GROUPS, Document, Evidence, find_evidence, mark_evidence
 from posgpt.evaluation.predictions import CALIBRATION, TEST, Prediction, is_wording
-from posgpt.evaluation.scoring import (
-    METRICS,
-    ScoredQuestions,
-    compute_auroc,
-    count_correct,
-    fit_temperature,
-    list_accuracies,
-    measure,
-    measure_accuracy,
-)
+from posgpt.evaluation.scoring import ScoredQuestions, list_accuracies
 from posgpt.plots import render_picture
 from posgpt.templates import load_template
 
@@ -62,10 +54,10 @@ class Evaluation:
     def list_figures(self) -> dict[str, Any]:
         """Return `metrics.json` with what a report adds. Shares, confidences and AUROCs are from 0 to 1."""
         test = self.test
-        figures = self.list_metrics() | measure(test)
+        figures = self.list_metrics() | scoring.measure(test)
         for name, metrics in figures.get("relations", {}).items():
             of_relation = [each for each in test.predictions if each.relation == name]
-            figures["relations"][name] = metrics | measure(replace(test, predictions=of_relation))
+            figures["relations"][name] = metrics | scoring.measure(replace(test, predictions=of_relation))
         figures |= {"temperature": test.temperature, "abstain_below": test.abstain_below}
         if self.evidence is not None:
             figures["groups"] = {
@@ -85,7 +77,7 @@ class Evaluation:
                 "count": len(scored),
                 "confidence": float(scored.confidence.mean()),
                 "abstained": float(1 - scored.is_sure.mean()),
-                "auroc": compute_auroc(
+                "auroc": scoring.compute_auroc(
                     np.append(known, scored.confidence), np.arange(len(known) + len(scored)) < len(known)
                 ),
                 "said_most": Counter(each.answer for each in scored.predictions).most_common(5),
@@ -106,7 +98,7 @@ class Evaluation:
             title=f"What {metrics['model']} knows" if "model" in metrics else "How good answers are",
             metrics=metrics,
             relations=self.relations,
-            labels=METRICS,
+            labels=scoring.METRICS,
             answers=zip(test.predictions, test.correct, test.confidence, test.is_sure, evidence, strict=True),
             list_accuracies=list_accuracies,
             mark_evidence=mark_evidence,
@@ -135,19 +127,19 @@ def score_predictions(
     test = ScoredQuestions(groups.pop(TEST), abstain_below=abstain_below)
     if held_out := groups.pop(CALIBRATION, None):
         calibration = ScoredQuestions(held_out)
-        test = replace(test, temperature=fit_temperature(calibration.confidence, calibration.correct))
+        test = replace(test, temperature=scoring.fit_temperature(calibration.confidence, calibration.correct))
     by_relation: dict[str, list[Prediction]] = {}
     for each in test.predictions if all(each.reference is not None for each in test.predictions) else ():
         by_relation.setdefault(each.relation, []).append(each)
-    relations = {name: measure_accuracy(each, baselines.get(name, {})) for name, each in by_relation.items()}
+    relations = {name: scoring.measure_accuracy(each, baselines.get(name, {})) for name, each in by_relation.items()}
     for wording in list(filter(is_wording, groups)):
         reworded = groups.pop(wording)
         if measured := relations.get(reworded[0].relation):
-            share = count_correct(reworded)
+            share = scoring.count_correct(reworded)
             measured["wordings"][wording] = share._asdict() | {"accuracy": share.accuracy}
     return Evaluation(
         test,
         {group: replace(test, predictions=each) for group, each in groups.items()},
         None if documents is None else [find_evidence(each, documents) for each in test.predictions],
-        relations | {"together": measure_accuracy(test.predictions)} if len(relations) > 1 else relations,
+        relations | {"together": scoring.measure_accuracy(test.predictions)} if len(relations) > 1 else relations,
     )

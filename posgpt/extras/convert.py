@@ -215,12 +215,8 @@ def main(argv: list[str] | None = None) -> None:
     elif arguments.vocabulary_file is None:
         raise BadInput(f"{source}: for a checkpoint, give --vocabulary_file, its corpus (wiki.txt).")
     else:
-        model = convert_checkpoint(
-            source,
-            target,
-            arguments.vocabulary_file,
-            arguments.num_attention_heads or PosGPTConfig.num_attention_heads,
-        )
+        heads = arguments.num_attention_heads or PosGPTConfig.num_attention_heads
+        model = convert_checkpoint(source, target, arguments.vocabulary_file, heads)
     config = model.config
     print(
         f"Written: {target}, {config.position_embedding_type} positions, {config.num_hidden_layers} layers,"
