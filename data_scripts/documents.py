@@ -203,8 +203,8 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
             )
         else:
             # A space before or after a title would be a part of it.
-            lines = ((number, drop_space_after_title(line.strip())) for number, line in read_lines(file, "corpus"))
-            rows = ((f"{file}, line {number}", None, line) for number, line in lines)
+            lines = read_lines(file, "corpus")
+            rows = ((where, None, drop_space_after_title(line.strip())) for where, line in lines)
         for where, title, text in rows:
             number += 1
             if columns.replace_reserved is not None:
@@ -303,9 +303,9 @@ def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 def _read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield where each object of a file stands, and the object: one per line, or all in one list."""
-    lines = ((number, line) for number, line in read_lines(path, role) if line.strip())
-    for number, line in lines:
-        where, form = f"{path}, line {number}", 'write one object per line, such as {"title": "Ada", "text": "Born."}'
+    form = 'write one object per line, such as {"title": "Ada", "text": "Born."}'
+    lines = ((where, line) for where, line in read_lines(path, role) if line.strip())
+    for where, line in lines:
         is_list = line.lstrip().startswith("[")
         with reraise_as_bad_input(f"{where}: not a row of JSON", f"{form}.", ValueError, RecursionError):
             content = json.loads("\n".join([line, *(more for _, more in lines)]) if is_list else line)

@@ -66,11 +66,7 @@ def load_edits(
         BadInput: a line is not that, the corpus has no such title, its documents do not have the words, a training answer is only a
             part of them, or the tokenizer does not have the characters.
     """
-    lines = [
-        (f"{path}, line {number}", line.split("\t"))
-        for number, line in read_lines(path, "TSV of edits")
-        if line.strip()
-    ]
+    lines = [(where, line.split("\t")) for where, line in read_lines(path, "TSV of edits") if line.strip()]
     texts: dict[str, list[str]] = {cells[0]: [] for _, cells in lines}
     for title, text in zip(iterate_titles(corpus), corpus["text"], strict=True):
         if title in texts:

@@ -156,14 +156,14 @@ def make_file_name(text: str) -> str:
     return re.sub(rf"[^\w{MARKS}]+", "_", text).strip("_")
 
 
-def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line without its end) of a UTF-8 file, which may be compressed (`COMPRESSED`).
+def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[str, str]]:
+    """Yield where each line of a UTF-8 file stands, for messages, and the line without its end.
 
-    What nobody sees at a line's beginning, such as byte-order marks, is dropped.
+    It may be compressed (`COMPRESSED`). What nobody sees at a line's beginning, such as byte-order marks, is dropped.
     """
-    path = check_is_file(path, what)
-    with open_uncompressed(path) as file:
+    with open_uncompressed(check_is_file(path, what)) as file:
         for number, raw in enumerate(file, start=1):
+            where = f"{path}, line {number}"
             try:
                 line = drop_invisible_start(raw.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError as error:
@@ -171,12 +171,12 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                 # Another encoding than the file's would make other letters of it.
                 which = "" if is_utf16 else ", with its encoding, such as latin1, cp1251, gb18030, cp932 or cp949"
                 raise BadInput(
-                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8 (iconv -f"
+                    f"{where}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8 (iconv -f"
                     f" {'utf-16' if is_utf16 else 'ENCODING'} -t utf-8{which})."
                 ) from None
             if "\r" in line:
-                raise BadInput(f"{path}, line {number}: a carriage return in the line; remove it or break the line.")
-            yield number, line
+                raise BadInput(f"{where}: a carriage return in the line; remove it or break the line.")
+            yield where, line
 
 
 def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:

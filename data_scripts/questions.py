@@ -182,8 +182,7 @@ def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _read_questions(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """Yield where each line of a TSV stands that is not blank, and the line."""
-    lines = read_lines(path, QUESTIONS_ROLE)
-    return ((f"{path}, line {number}", line) for number, line in lines if line.strip())
+    return ((where, line) for where, line in read_lines(path, QUESTIONS_ROLE) if line.strip())
 
 
 def locate_question(row: int, paths: Iterable[str]) -> str:

@@ -115,7 +115,7 @@ def answer_questions(
 def read_predictions(path: str | os.PathLike) -> list[Prediction]:
     """Read predictions; what a line has besides the fields of `Prediction` is not read."""
     predictions = []
-    for number, line in read_lines(path, "file of predictions, a JSON object a line"):
+    for where, line in read_lines(path, "file of predictions, a JSON object a line"):
         try:
             row = json.loads(line)
             # An escape such as `\ud83d` alone stands for no character.
@@ -126,7 +126,7 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             reason = str(error).removeprefix("Prediction.__init__() ")
             raise BadInput(
-                f"{path}, line {number}: no prediction: {reason}; give a JSON object such as"
+                f"{where}: no prediction: {reason}; give a JSON object such as"
                 ' {"question": "…", "answer": "Rome", "reference": "Rome", "probability": 0.9}.'
             ) from None
     return predictions

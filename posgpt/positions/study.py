@@ -114,20 +114,20 @@ def load_runs(path: Path, plan: list[Run]) -> list[Record]:
     recipes, keys = {(run.name, run.encoding): run.recipe for run in plan}, [run.key for run in plan]
     # A run that two commands trained at once counts once.
     found = {}
-    for number, line in read_lines(path, "runs of a study") if path.exists() else ():
+    for where, line in read_lines(path, "runs of a study") if path.exists() else ():
         try:
             record = json.loads(line)
             key, recipe = {name: record[name] for name in keys[0]}, record["recipe"]
             wanted = recipes.get((key["task"], key["encoding"]), recipe)
             changed = [name for name in wanted | recipe if recipe.get(name) != wanted.get(name)]
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput(f"{path}, line {number}: not a finished run; remove the line.") from None
+            raise BadInput(f"{where}: not a finished run; remove the line.") from None
         if changed:
             name = changed[0]
             was = (
                 f"{key['task']} with {key['encoding']} has {name} {recipe.get(name)} there and {wanted.get(name)} here"
             )
-            raise BadInput(f"{path}, line {number}: {was}; give another --output_dir.")
+            raise BadInput(f"{where}: {was}; give another --output_dir.")
         if key in keys:
             found[tuple(key.values())] = record
     return [*found.values()]
