@@ -88,7 +88,6 @@ def check_inputs(attention_mask: Tensor | None, cache: Cache | None) -> None:
 def read_through_latents(
     layers: nn.ModuleList,
     encodings: list[Any],
-    shared: list[Any],
     inputs: Tensor,
     positions: Tensor,
     attention_mask: Tensor | None,
@@ -115,9 +114,8 @@ def read_through_latents(
             )
         )
         mask = build_mask(config._attn_implementation, is_visible[:, None])
-        return {
-            "place": place, "key_place": key_place, "attention_mask": mask, "position_encoding": shared[layer_idx], **kwargs
-        }  # fmt: skip
+        told = {"place": place, "key_place": key_place, "attention_mask": mask, "position_encoding": encoding}
+        return told | kwargs
 
     # First layer: the latents read the tokens.
     is_visible = (positions[:, None, :] <= latent_positions[:, :, None]) & is_real

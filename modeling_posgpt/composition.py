@@ -19,10 +19,6 @@ def list_names(names: Any) -> list[str]:
     return list(dict.fromkeys(part for name in names for part in split_name(str(name))))
 
 
-def list_parts(encoding: Any) -> Sequence[PositionEncoding]:
-    return encoding.parts if isinstance(encoding, Composition) else [encoding]
-
-
 def check_parts(name: str, parts: Sequence[type[PositionEncoding]]) -> None:
     """Raise ValueError when the encodings of a layer do not work together."""
     if twice := [part for part in split_name(name) if split_name(name).count(part) > 1]:
@@ -38,7 +34,7 @@ def check_parts(name: str, parts: Sequence[type[PositionEncoding]]) -> None:
 
 
 class Composition:
-    """The encodings of a layer, whose hooks are called in the order of their names; biases are added.
+    """The encodings of a layer, one or several, whose hooks are called in the order of their names; biases are added.
 
     It is made anew in each forward pass: some of its parts belong to the layer, and others to the model. Its memo is the list
     of theirs, and `place.shared` the list of what they have prepared.
@@ -47,8 +43,6 @@ class Composition:
     def __init__(self, parts: Iterable[PositionEncoding]):
         self.parts = list(parts)
         self.history = max(part.history for part in self.parts)
-        self.has_bias = any(part.has_bias for part in self.parts)
-        self.needs_visibility = any(part.needs_visibility for part in self.parts)
 
     def pair(self, place: Place) -> Iterator[tuple[PositionEncoding, Place]]:
         """Yield each part with its own `place`."""

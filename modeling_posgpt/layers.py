@@ -98,7 +98,7 @@ class PosGPTAttention(nn.Module):
         self,
         hidden_states: Tensor,
         place: Place,
-        position_encoding: Any = None,
+        position_encoding: Any,
         attention_mask: Tensor | None = None,
         cache: Cache | None = None,
         key_value_states: Tensor | None = None,
@@ -110,23 +110,23 @@ class PosGPTAttention(nn.Module):
 
         (batch, length, hidden_size) -> the same shape, and the weights of `eager_attention_forward`, which only some
         implementations return. Keys and values are those of `hidden_states` and of the cache, or of `key_value_states`
-        (batch, kv_length, hidden_size), at `key_place`. A `position_encoding` takes the place of the layer's own. With
+        (batch, kv_length, hidden_size), at `key_place`. The `position_encoding` has the hooks of the layer's encodings. With
         `states_to_keep` (batch, length), the output is (number of true, hidden_size).
         """
-        encoding = self.position_encoding if position_encoding is None else position_encoding
         if key_value_states is None or key_place is None:
             remembered = []
-            if place.previous is not None and encoding.history:
+            if place.previous is not None and position_encoding.history:
                 # Another layer's encoding may read more of them.
                 states, index = self.find_states(hidden_states, place, cache)
-                previous = gather_previous(states, index[:, : encoding.history])
+                previous = gather_previous(states, index[:, : position_encoding.history])
                 # As many heads' parts as there are of the key, beside which they are cached.
                 remembered.append(hidden_states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2))
-                hidden_states, place = encoding.mix(hidden_states, previous, place), place._replace(earlier=previous)
+                hidden_states = position_encoding.mix(hidden_states, previous, place)
+                place = place._replace(earlier=previous)
             # (batch, length, 3, heads, head_dim) -> (3, batch, heads, length, head_dim)
             qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4)
             query, key, value = qkv.unbind(0)
-            query, key, memo = encoding.encode(query, key, hidden_states, place)
+            query, key, memo = position_encoding.encode(query, key, hidden_states, place)
             if cache is not None:
                 key, value, memo = self.update(cache, key, value, memo, remembered)
         else:
@@ -135,9 +135,9 @@ class PosGPTAttention(nn.Module):
             query = qkv[..., :size].unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             key_value = self.qkv_proj(key_value_states)[..., size:]
             key, value = key_value.unflatten(-1, (2, -1, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
-            query, _, memo = encoding.encode(query, query, hidden_states, place)
-            _, key, _ = encoding.encode(key, key, key_value_states, key_place)
-        query, key, position_bias = encoding.relate(query, key, memo, place)
+            query, _, memo = position_encoding.encode(query, query, hidden_states, place)
+            _, key, _ = position_encoding.encode(key, key, key_value_states, key_place)
+        query, key, position_bias = position_encoding.relate(query, key, memo, place)
 
         dropout = self.attention_dropout if self.training else 0.0
         if query.device.type != "cpu":
@@ -154,10 +154,9 @@ class PosGPTAttention(nn.Module):
         return self.o_proj(keep_states(attn_output.flatten(2), states_to_keep)), attn_weights
 
     def update(
-        self, cache: Cache, key: Tensor, value: Tensor, memo: Any, remembered: list[Tensor]
-    ) -> tuple[Tensor, Tensor, Any]:
-        """Cache keys, with what else is remembered beside them, and values; return those of all tokens and the memo."""
-        memos = memo if isinstance(memo, list) else [memo]
+        self, cache: Cache, key: Tensor, value: Tensor, memos: list[Tensor | None], remembered: list[Tensor]
+    ) -> tuple[Tensor, Tensor, list[Tensor | None]]:
+        """Cache keys, with what else is remembered beside them, and values; return those of all tokens and the memos."""
         parts = [key, *(each for each in memos if each is not None), *remembered]
         # Whatever moves, repeats or cuts a cache then does so with all of them.
         joined = torch.cat([part.to(key.dtype) for part in parts], dim=-1) if parts[1:] else key
@@ -168,8 +167,7 @@ class PosGPTAttention(nn.Module):
             raise ValueError("these positions cache more than keys: let the first call make the cache's tensors.")
         joined, value = cache.update(joined, value, self.layer_idx)
         key, *others = joined.split([part.shape[-1] for part in parts], dim=-1) if parts[1:] else (joined,)
-        memos = [None if each is None else others.pop(0) for each in memos]
-        return key, value, memos if isinstance(memo, list) else memos[0]
+        return key, value, [None if each is None else others.pop(0) for each in memos]
 
     def find_states(self, hidden_states: Tensor, place: Place, cache: Cache | None) -> tuple[Tensor, Tensor]:
         """Return the hidden states of cached and new tokens, and where `place.previous` is among them."""

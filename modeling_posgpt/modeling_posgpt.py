@@ -1,5 +1,6 @@
 """PosGPT: a pre-LayerNorm GPT whose configuration chooses how it encodes positions."""
 
+from collections.abc import Collection
 from copy import copy
 from functools import wraps
 from typing import Any, cast
@@ -20,7 +21,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .answering_posgpt import AnsweringMixin
 from .bottleneck import PosGPTDownProjection, PosGPTLatentBasis, PosGPTUpProjection, check_inputs, read_through_latents
 from .cache import CACHE, take_past_key_values
-from .composition import Composition, list_parts, split_name
+from .composition import Composition, split_name
 from .configuration_posgpt import PosGPTConfig, load_task
 from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
@@ -212,10 +213,10 @@ class PosGPTModel(PosGPTPreTrainedModel):
         positions: Tensor | None = position_ids
         if positions is None:
             positions = number_positions(inputs_embeds, attention_mask, cache)
-        shared, encodings = self.list_encodings()
+        encodings = self.list_encodings()
         by_name = dict(zip(self.config.layer_position_embeddings, encodings, strict=True))
-        parts = dict.fromkeys(part for each in by_name.values() for part in list_parts(each))
-        has_bias = any(each.has_bias for each in encodings)
+        parts = dict.fromkeys(part for each in by_name.values() for part in each.parts)
+        has_bias = any(part.has_bias for part in parts)
         numbers = positions, number_key_positions(positions, attention_mask, cache) if has_bias else positions
         for encoding in parts:
             encoding.check_positions(positions, self.config.max_position_embeddings)
@@ -227,24 +228,21 @@ class PosGPTModel(PosGPTPreTrainedModel):
 
         # Through the latents, or through each layer in full.
         if has_bottleneck:
-            kwargs["states_to_keep"] = states_to_keep
             hidden_states = read_through_latents(
-                self.layers, encodings, shared, hidden_states, positions, attention_mask, self.config, **kwargs
+                self.layers, encodings, hidden_states, positions, attention_mask, self.config, states_to_keep, **kwargs
             )
         else:
             # The caller's positions may restart, which shows that documents are packed. Those numbered here never do:
             # given them, transformers would look for it nevertheless, and would build a mask that is not needed.
             mask_inputs = hidden_states, attention_mask, given_cache, position_ids
-            mask, place = self.make_mask(*mask_inputs), self.make_place(*numbers, cache, encodings, mask_inputs)
-            places = {
-                name: place._replace(shared=each.prepare(hidden_states, place)) for name, each in by_name.items()
-            }
+            mask, place = self.make_mask(*mask_inputs), self.make_place(*numbers, cache, parts, mask_inputs)
+            prepared = {name: each.prepare(hidden_states, place) for name, each in by_name.items()}
             last = self.config.num_hidden_layers - 1
             for layer_idx, name in enumerate(self.config.layer_position_embeddings):
                 hidden_states = self.layers[layer_idx](
                     hidden_states,
-                    place=places[name]._replace(layer_idx=layer_idx),
-                    position_encoding=shared[layer_idx],
+                    place=place._replace(shared=prepared[name], layer_idx=layer_idx),
+                    position_encoding=encodings[layer_idx],
                     attention_mask=mask,
                     cache=cache,
                     position_ids=positions,
@@ -255,26 +253,24 @@ class PosGPTModel(PosGPTPreTrainedModel):
         # By its place: transformers gave the cache another name (see cache.py).
         return BaseModelOutputWithPast(self.norm(hidden_states), cache)
 
-    def list_encodings(self) -> tuple[list[Any], list[Any]]:
-        """Return the encoding that each layer is given, None if it has its own alone, and each layer's encoding."""
-        names, owner = self.config.layer_position_embeddings, self.position_embedding
-        objects: dict[str, Any] = dict(owner.items()) if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
-        own = [layer.self_attn.position_encoding for layer in cast(Any, self.layers)]
-        given = [
-            Composition((objects | dict(parts.items()))[part] for part in split_name(name))
-            if isinstance(parts, nn.ModuleDict)
-            else objects.get(name)
-            # Without the layers that `assistant_early_exit` leaves out for a while.
-            for name, parts in zip(names, own[: len(names)], strict=True)
-        ]
-        return given, [each or other for each, other in zip(given, own, strict=False)]
+    def list_encodings(self) -> list[Composition]:
+        """Return the encodings of each layer: its own and those that layers share, in the order of their names."""
+        encodings = []
+        # Without the layers that `assistant_early_exit` leaves out for a while.
+        for name, layer in zip(self.config.layer_position_embeddings, cast(Any, self.layers), strict=False):
+            parts: dict[str, Any] = {}
+            for owner in (layer.self_attn.position_encoding, self.position_embedding):
+                # One alone is kept without its name.
+                parts |= dict(owner.items()) if isinstance(owner, nn.ModuleDict) else {name: owner}
+            encodings.append(Composition(parts[part] for part in split_name(name)))
+        return encodings
 
     def make_place(
         self,
         positions: Tensor,
         keys: Tensor,
         cache: Cache | None,
-        encodings: list[Any],
+        encodings: Collection[PositionEncoding],
         mask_inputs: tuple[Any, Any, Any, Any],
     ) -> Place:
         """Return where the tokens are, as far as the encodings need it."""
