@@ -5,7 +5,6 @@ import math
 import os
 from itertools import chain, cycle, islice
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -116,18 +115,13 @@ class PosGPTConfig(PreTrainedConfig):
                 "AutoModelForCausalLM": "modeling_posgpt.PosGPTForCausalLM",
             },
         )
-        for name, default in self._list_defaults().items():
-            kwargs.setdefault(name, default)
         super().__post_init__(**kwargs)
 
-    def _list_defaults(self) -> dict[str, Any]:
-        """Return the default of each setting of the encodings in use."""
-        settings = chain(*(each.settings.items() for each in self.position_encodings))
-        return {name: setting.default for name, setting in settings if setting is not None}
-
     def complete(self) -> None:
-        """Set what the encodings in use need and the configuration lacks, as a new one would."""
-        for name, default in self._list_defaults().items():
+        """Set what the encodings in use need and the configuration lacks."""
+        settings = chain(*(each.settings.items() for each in self.position_encodings))
+        defaults = {name: setting.default for name, setting in settings if setting is not None}
+        for name, default in defaults.items():
             if getattr(self, name, None) is None:
                 setattr(self, name, default)
         if self.rope_parameters is None:
@@ -257,7 +251,7 @@ class PosGPTConfig(PreTrainedConfig):
             )
         for name in [names] if isinstance(names, str) else names:
             check_parts(name, [POSITION_EMBEDDINGS[part] for part in split_name(name)])
-        # The encodings may have been changed since this was made.
+        # Of a new configuration, and of one whose encodings have been changed since it was made.
         self.complete()
         if len(embedding := [each.__name__ for each in encodings if each.embeds()]) > 1:
             raise ValueError(

@@ -48,7 +48,6 @@ class PosGPTPreTrainedModel(PreTrainedModel):
 
     def __init__(self, config: PosGPTConfig, *inputs: Any, **kwargs: Any):
         # It may have been changed since it was made.
-        config.complete()
         config.validate()
         super().__init__(config, *inputs, **kwargs)
 
