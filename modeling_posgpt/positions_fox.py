@@ -21,9 +21,7 @@ class PosGPTForgettingAttention(PositionEncoding):
         super().__init__(config, layer_idx)
         self.gate = nn.Linear(config.hidden_size, config.num_attention_heads)
 
-    def encode(
-        self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
         return query, key, nn.functional.logsigmoid(self.gate(hidden_states).float()).mT[..., None]
 
     def relate(self, query: Tensor, key: Tensor, memo: Tensor | None, place: Place) -> tuple[Tensor, Tensor, Tensor]:

@@ -31,9 +31,7 @@ class PosGPTSelectiveRotation(PositionEncoding):
 
     check_config = staticmethod(check_head_size)
 
-    def encode(
-        self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
         assert place.earlier is not None
         # (batch, 4, length, hidden_size), the token itself first.
         states = torch.cat([hidden_states[:, None], place.earlier], dim=1).unflatten(-1, (-1, self.head_dim))

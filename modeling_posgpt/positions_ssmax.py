@@ -37,9 +37,7 @@ class PosGPTScalableSoftmax(PositionEncoding):
         # The place of a bottleneck's keys says nothing about queries.
         return None if place.visible is None else place.visible.sum(-1)[..., None].clamp(min=1).float().log()
 
-    def encode(
-        self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, None]:
         if place.shared is None:
             return query, key, None
         factor = self.scale.float() * place.shared
