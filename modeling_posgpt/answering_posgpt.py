@@ -190,11 +190,9 @@ class AnsweringMixin:
         if isinstance(answers, str) or any(MASK_TOKEN in answer for answer in answers):
             raise ValueError(f"answers are not a list of texts without the {MASK_TOKEN} after each")
         budgets, scores = self._compute_answer_budgets(questions), torch.full((len(questions),), -torch.inf)
-        pairs = [
-            (question + MASK_TOKEN, answer + MASK_TOKEN) for question, answer in zip(questions, answers, strict=True)
-        ]
-        fitting = [i for i, budget in enumerate(budgets) if len(pairs[i][1]) <= budget]
-        texts, written = [pairs[i][0] for i in fitting], [pairs[i][1] for i in fitting]
+        # With the `⁇` after it.
+        fitting = [i for i, (budget, own) in enumerate(zip(budgets, answers, strict=True)) if len(own) < budget]
+        texts, written = ([column[i] + MASK_TOKEN for i in fitting] for column in (questions, answers))
         scores[fitting] = self.compute_continuation_log_probs(texts, written, tokenizer, batch_size)
         return scores
 

@@ -105,15 +105,11 @@ def read_through_latents(
 
     def prepare(layer_idx: int, query_positions: Tensor, key_positions: Tensor, is_visible: Tensor) -> dict:
         """Return what a layer whose queries at some positions see keys at others is told, besides the states."""
-        encoding = encodings[layer_idx]
-        place, key_place = (
-            place._replace(shared=encoding.prepare(inputs, place))
-            for place in (
-                Place(query_positions, key_positions, visible=is_visible[:, None], layer_idx=layer_idx),
-                Place(key_positions, key_positions, layer_idx=layer_idx),
-            )
-        )
-        mask = build_mask(config._attn_implementation, is_visible[:, None])
+        encoding, visible = encodings[layer_idx], is_visible[:, None]
+        place = Place(query_positions, key_positions, visible=visible, layer_idx=layer_idx)
+        key_place = Place(key_positions, key_positions, layer_idx=layer_idx)
+        place, key_place = (each._replace(shared=encoding.prepare(inputs, each)) for each in (place, key_place))
+        mask = build_mask(config._attn_implementation, visible)
         told = {"place": place, "key_place": key_place, "attention_mask": mask, "position_encoding": encoding}
         return told | kwargs
 

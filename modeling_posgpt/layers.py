@@ -171,19 +171,18 @@ class PosGPTAttention(nn.Module):
 
     def find_states(self, hidden_states: Tensor, place: Place, cache: Cache | None) -> tuple[Tensor, Tensor]:
         """Return the hidden states of cached and new tokens, and where `place.previous` is among them."""
-        assert place.previous is not None
+        index = place.previous
+        assert index is not None
         layer: Any = cache.layers[self.layer_idx] if cache is not None and len(cache.layers) > self.layer_idx else None
         if layer is None or not layer.is_initialized:
-            return hidden_states, place.previous
+            return hidden_states, index
         if layer.keys.dim() != 4:
             raise ValueError(
                 "these positions read earlier states, which a quantized cache does not keep: take another."
             )
         cached = layer.keys[..., -self.head_dim :].transpose(1, 2).flatten(2)
         # A static cache has empty places before the new tokens.
-        index = torch.where(
-            place.previous < place.first, place.previous, place.previous - place.first + cached.shape[1]
-        )
+        index = torch.where(index < place.first, index, index - place.first + cached.shape[1])
         return torch.cat([cached.to(hidden_states.dtype), hidden_states], dim=1), index
 
 

@@ -209,9 +209,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
             cache = DynamicCache(config=self.config)
 
         # Token vectors at their positions.
-        positions: Tensor | None = position_ids
-        if positions is None:
-            positions = number_positions(inputs_embeds, attention_mask, cache)
+        positions = number_positions(inputs_embeds, attention_mask, cache) if position_ids is None else position_ids
         encodings = self.list_encodings()
         by_name = dict(zip(self.config.layer_position_embeddings, encodings, strict=True))
         parts = dict.fromkeys(part for each in by_name.values() for part in each.parts)
@@ -376,9 +374,7 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
             How many of the last logits, or which, to compute. With a boolean tensor of shape `(batch_size, sequence_length)`,
             the last layer computes only its true tokens; `logits` and its hidden states are then `(number of true, size)`.
         """
-        is_mask = (
-            isinstance(logits_to_keep, Tensor) and logits_to_keep.dtype == torch.bool and logits_to_keep.ndim == 2
-        )
+        is_mask = isinstance(logits_to_keep, Tensor) and (logits_to_keep.dtype, logits_to_keep.ndim) == (torch.bool, 2)
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -19,9 +19,8 @@ class PosGPTCanon(PositionEncoding):
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
-        self.conv = nn.Conv1d(
-            config.hidden_size, config.hidden_size, self.history + 1, groups=config.hidden_size, bias=False
-        )
+        size = config.hidden_size
+        self.conv = nn.Conv1d(size, size, self.history + 1, groups=size, bias=False)
 
     def init_weights(self) -> None:
         # As the authors' convolution begins, which is torch's.

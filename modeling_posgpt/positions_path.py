@@ -28,11 +28,10 @@ class PosGPTHouseholderEncoding(PositionEncoding):
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
         self.scaling = config.head_dim**-0.5
-        low, high = nn.Linear(config.hidden_size, RANK, bias=False), nn.Linear(RANK, config.hidden_size, bias=False)
-        self.w = nn.Sequential(low, high)
         size = config.hidden_size
+        self.w = nn.Sequential(nn.Linear(size, RANK, bias=False), nn.Linear(RANK, size, bias=False))
         self.conv = nn.Conv1d(size, size, self.history + 1, groups=size, bias=False)
-        self.beta = nn.Linear(config.hidden_size, config.num_attention_heads)
+        self.beta = nn.Linear(size, config.num_attention_heads)
 
     def prepare(self, hidden_states: Tensor, place: Place) -> Tensor:
         # Which tokens are of the same text: those that some query sees together, though cached ones are no queries.
