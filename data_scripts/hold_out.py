@@ -103,9 +103,8 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     kept = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir and people]
     known = [*relations, *questions.relations]
     # Searched as one text, since a question may name several titles.
-    asked_elsewhere = fold_case(
-        "\n".join(title for file in kept if file.is_file() for title in load_questions(file, known=known).titles)
-    )
+    titles = (title for file in kept if file.is_file() for title in load_questions(file, known=known).titles)
+    asked_elsewhere = fold_case("\n".join(titles))
 
     def is_asked_elsewhere(title: str) -> bool:
         return any(find_words([fold_case(title)], asked_elsewhere))

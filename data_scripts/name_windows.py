@@ -42,7 +42,7 @@ from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.paraphrases import Paraphraser, list_title_marks, list_title_starts, list_words
 from data_scripts.questions import Questions, locate_question
-from data_scripts.relations import BIRTHPLACE, Relation, Wording, name_by_wording
+from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import (
     SpanArguments,
@@ -170,8 +170,7 @@ class NameWindowsDataset(EpochDataset):
         self.wordings = {selector.relation: selector.relation.split_wordings() for selector in selectors}
         self.shared_cues = find_shared_cues(self.wordings)
         # (documents + 1,): where the rows of each begin. A row for each span, so that all are asked for equally often.
-        self.starts = np.zeros(len(documents) + 1, np.int64)
-        np.cumsum(pc.list_value_length(documents.data.column("asked")), out=self.starts[1:])
+        self.starts = np.append(0, np.cumsum(pc.list_value_length(documents.data.column("asked"))))
         self.rows_with_document = int(self.starts[-1])
         self.answers_of: dict[tuple[str, Relation], list[str]] = {}
         pairs = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
@@ -201,9 +200,7 @@ class NameWindowsDataset(EpochDataset):
         used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
         counts = Counter(chain(*map(set, used.values())))
         # Names tell, too, such as `director`, where no other relation has the word. A name may be a wording: `Who directed …?`
-        named = {
-            each: [] if each.name in map(name_by_wording, each.wordings) else split_words(each.name) for each in used
-        }
+        named = {each: [] if each.name in each.list_names()[1:] else split_words(each.name) for each in used}
         named = {each: [word for word in own if characters.issuperset(word)] for each, own in named.items()}
         shared = Counter(chain(*({*used[each], *named[each]} for each in used)))
         names = {each: [word for word in own if shared[word] == 1] for each, own in named.items()}
@@ -299,9 +296,8 @@ class NameWindowsDataset(EpochDataset):
     def longest_answer(self) -> int:
         """The most characters of a span that is taken for an answer."""
         lengths = pc.utf8_length(pc.list_flatten(self.documents.data.column("asked"))).to_numpy()
-        likeliest = (
-            pc.list_flatten(self.documents.data.column("likeliest")).to_numpy().reshape(len(self.documents), -1)
-        )
+        places = pc.list_flatten(self.documents.data.column("likeliest")).to_numpy()
+        likeliest = places.reshape(len(self.documents), -1)
         return int(lengths[(self.starts[:-1, None] + likeliest)[likeliest >= 0]].max(initial=0))
 
     def read_fewer_spans(self, share: float) -> EpochDataset:

@@ -136,9 +136,7 @@ class OptionParser(HfArgumentParser):
         if unknown:
             name = unknown[0].partition("=")[0]
             near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.75)
-            texts = [
-                option for option, each in self._option_string_actions.items() if (each.nargs, each.type) == ("+", str)
-            ]
+            texts = [key for key, each in self._option_string_actions.items() if (each.nargs, each.type) == ("+", str)]
             if " " in name and len(texts) == 1:
                 # A question, say, without the option that takes questions.
                 near = [f"{texts[0]} {name!r}"]

@@ -96,9 +96,8 @@ class Questions:
         """Return the questions with the titles that `titles` has for theirs."""
         if all(titles.get(title, title) == title for title in self.titles):
             return self
-        return replace(
-            self, texts=list(map(Relation.replace_title, self.relation_per_question, self.texts, repeat(titles)))
-        )
+        texts = map(Relation.replace_title, self.relation_per_question, self.texts, repeat(titles))
+        return replace(self, texts=list(texts))
 
 
 def load_questions(
@@ -217,9 +216,8 @@ def describe_overlap(questions: Questions, others: Questions) -> str | None:
 
 def drop_non_ascii(questions: Questions) -> Questions:
     """Drop the characters that are not ASCII, as the course's loader does with training pairs; refuse what then is broken."""
-    texts, answers = (
-        [text.encode("ascii", "ignore").decode() for text in column] for column in (questions.texts, questions.answers)
-    )
+    columns = questions.texts, questions.answers
+    texts, answers = ([text.encode("ascii", "ignore").decode() for text in column] for column in columns)
     for i, (text, answer, relation) in enumerate(zip(texts, answers, questions.relation_per_question, strict=True)):
         if not answer.strip() or relation.find_title(text) is None:
             raise BadInput(

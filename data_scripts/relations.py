@@ -231,9 +231,8 @@ def match_relations(
     """
     found = [find_relation(question, known) for question in questions]
     relations, titles = list(known), set(iterate_titles(corpus)) - {""} if corpus is not None else set()
-    if titles and any(
-        each and each.read_title(text) not in titles for text, each in zip(questions, found, strict=True)
-    ):
+    asked_about = (each.read_title(text) for text, each in zip(questions, found, strict=True) if each)
+    if titles and not titles.issuperset(asked_about):
         relations += _recognize_longer(known, titles, questions)
         found = [find_relation(question, relations) for question in questions]
     if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:

@@ -156,9 +156,8 @@ class SpanSelector:
     def select(self, documents: Sequence[Document]) -> list[dict[Span, bool]]:
         """Return the spans of each document, in the order of its text, and whether each is taken for the answer."""
         selected = []
-        ranked: list[list[tuple[Span, float]]] = [[] for _ in documents]
-        if self.ranker:
-            ranked = self.ranker.rank(documents, self.max_spans if self.is_learned else 1)
+        number = self.max_spans if self.is_learned else 1
+        ranked = self.ranker.rank(documents, number) if self.ranker else [[] for _ in documents]
         for (title, text, salient), likeliest in zip(documents, ranked, strict=True):
             spans = [span for span, score in likeliest if score >= self.min_score]
             if not self.is_learned:
@@ -234,10 +233,8 @@ def choose_selectors(
     def finds_answers(selector: SpanSelector) -> bool:
         # Rows that ask for everything need not have the answers among the first spans.
         judged = replace(selector, max_spans=sys.maxsize) if ask_dates else selector
-        found, stated = (
-            find_selected(judged, set(pairs_of[selector.relation]), documents_of),
-            stated_of[selector.relation],
-        )
+        found = find_selected(judged, pairs_of[selector.relation], documents_of)
+        stated = stated_of[selector.relation]
         return bool(stated) and len(found) >= _MOSTLY * len(stated)
 
     # If several relations ask for every name, or for every number, most of what they ask for is the answer to another's question,
@@ -360,10 +357,8 @@ def list_pairs(questions: Questions, relation: Relation) -> list[Pair]:
 
 def find_stated(pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
     """Return the pairs whose answer stands in a document of the title."""
-    texts = ((title, answer, document.text) for title, answer in set(pairs) for document in documents_of[title])
-    return {
-        (title, answer) for title, answer, text in texts if any(find_words([answer], text[find_text_start(title) :]))
-    }
+    about = ((pair, document.text) for pair in set(pairs) for document in documents_of[pair[0]])
+    return {pair for pair, text in about if any(find_words([pair[1]], text[find_text_start(pair[0]) :]))}
 
 
 def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
@@ -458,7 +453,8 @@ def describe_held_out(
             if selector.ranker:
                 judge = replace(judge, ranker=SpanRanker(others, documents_of, read))
             asked: dict[str, list[str]] = {title: [] for title, _ in held_out}
-            labels = {title: "" for title, _ in held_out}
+            # A title has one, and may have several answers.
+            labels: dict[str, str] = {}
             about = [document._asdict() for document in list_about(held_out, documents_of)]
             for row in select(Dataset.from_list(about), [judge]) if about else ():
                 asked[row["title"]] += row["asked"]
@@ -473,10 +469,8 @@ def describe_held_out(
                 if is_said and not is_asked and not missed:
                     spans = ", ".join(asked[title]) or "nothing"
                     missed = f"; in the text, but not asked for: {answer!r} ({title}, asked for: {spans})"
-            # A title has one, and may have several answers.
-            given = {title: span for title, span in labels.items() if span}
-            mistakes = [f", not {span!r} ({title})" for title, span in given.items() if (title, span) not in held_out]
-            counts[5:] += [len(given), len(given) - len(mistakes)]
+            mistakes = [f", not {span!r} ({title})" for title, span in labels.items() if (title, span) not in held_out]
+            counts[5:] += [len(labels), len(labels) - len(mistakes)]
             wrong = wrong or next(iter(mistakes), "")
         if counts.any():
             stated, found, in_title, last = (f"{count / counts[0]:.1%}" for count in counts[1:5])

@@ -134,9 +134,8 @@ class Language:
     def _all_wordings(self) -> dict[str, list[str]]:
         """All ways to ask for what documents tell, by relation; those that questions are asked in first."""
         others = load_yaml(self._find_file("other_wordings.yaml"), "YAML file of relations")
-        wordings = {
-            name: [self._usual_relations[name].wordings[0], *each["wordings"]] for name, each in others.items()
-        }
+        usual = self._usual_relations
+        wordings = {name: [usual[name].wordings[0], *each["wordings"]] for name, each in others.items()}
         return {name: [own.pop(self.wording), *own] for name, own in wordings.items()}
 
     @property
@@ -147,11 +146,10 @@ class Language:
     @cached_property
     def relations(self) -> dict[str, Relation]:
         """What may be asked, by name, as the language asks it."""
+        usual = self._usual_relations
         if not self.wording:
-            return self._usual_relations
-        return {
-            name: replace(self._usual_relations[name], wordings=(own[0],)) for name, own in self._all_wordings.items()
-        }
+            return usual
+        return {name: replace(usual[name], wordings=(own[0],)) for name, own in self._all_wordings.items()}
 
 
 _GERMAN_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()
@@ -611,12 +609,11 @@ class World:
             for name, relation in self.asked.items()
             if name in known
         }
+        wordings_file = output_dir / WORDINGS_FILE
         if asked:
-            write_file(
-                output_dir / WORDINGS_FILE, yaml.safe_dump(asked, allow_unicode=True, sort_keys=False, width=200)
-            )
+            write_file(wordings_file, yaml.safe_dump(asked, allow_unicode=True, sort_keys=False, width=200))
         else:
-            (output_dir / WORDINGS_FILE).unlink(missing_ok=True)
+            wordings_file.unlink(missing_ok=True)
         return lines
 
     def format_relations(self) -> str:

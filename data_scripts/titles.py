@@ -60,9 +60,8 @@ def split_title(document: str) -> tuple[str, str]:
         # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins, with words in lower case that names, outside
         # parentheses, do not have; in lower case both look alike.
         words = re.sub(r"\(.*?\)", "", longer[len(title) :]).split()
-        if title != title.lower() and any(
-            len(word) > 1 and word.islower() and word not in _PARTICLES for word in words
-        ):
+        is_sentence = any(len(word) > 1 and word.islower() and word not in _PARTICLES for word in words)
+        if is_sentence and title != title.lower():
             break
         # The first of the words is the full stop.
         if title and title.lower() == title.upper() and len(words) > 1 + _MOST_NAMES:

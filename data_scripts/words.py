@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from unicodedata import category
 
 # Thai and Lao, Burmese, Khmer, Japanese and Chinese, without their digits.
@@ -42,12 +42,9 @@ def is_unspaced(character: str) -> bool:
 
 def split_words(text: str) -> list[str]:
     """Split a text at spaces, and at every character of a script without spaces, which is a word of its own."""
-    parts = text.split()
-    if _UNSPACED_CHARACTER.search(text):
-        return [
-            each for part in parts for each in (WORD.findall(part) if _UNSPACED_CHARACTER.search(part) else [part])
-        ]
-    return parts
+    if not _UNSPACED_CHARACTER.search(text):
+        return text.split()
+    return list(chain(*(WORD.findall(part) if _UNSPACED_CHARACTER.search(part) else [part] for part in text.split())))
 
 
 def list_word_spans(text: str, longest: int | None = None) -> list[tuple[int, int]]:
