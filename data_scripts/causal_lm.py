@@ -98,14 +98,11 @@ class PackedDataset(EpochDataset):
         self.begin_of = (np.arange(len(first)) - first) * (self.max_length - 1)
         sizes = np.minimum(lengths[self.document_of] - self.begin_of, self.max_length)
         # A title's questions, which have the numbers behind the documents' pieces, one set for each of its documents.
-        self.asked: list[list[dict]] = []
-        self.num_asked = 0
-        if questions:
-            about = encode_by_title(questions, tokenizer)
-            self.num_asked = len(about)
-            alone = about.keys() - set(titles)
-            self.asked = [about[title] for title in (*titles, *sorted(alone)) if title in about]
-            sizes = np.append(sizes, [max(len(each["input_ids"]) for each in own) for own in self.asked])
+        about = encode_by_title(questions, tokenizer) if questions else {}
+        self.num_asked, alone = len(about), about.keys() - set(titles)
+        self.asked = [about[title] for title in (*titles, *sorted(alone)) if title in about]
+        longest = [max(len(each["input_ids"]) for each in own) for own in self.asked]
+        sizes = np.append(sizes, np.array(longest, sizes.dtype))
         self.rows = pack(sizes, self.max_length)
         self.sizes = np.array([sizes[row].sum() for row in self.rows])
         self.num_characters = int(lengths.sum() - len(lengths))

@@ -47,10 +47,8 @@ def list_titles(document: str) -> Iterator[str]:
 
     A title may contain full stops itself; code that looks for a known title compares it with each.
     """
-    end = document.find(". ", 0, _MAX_TITLE_LENGTH)
-    while end != -1:
-        yield document[:end]
-        end = document.find(". ", end + 1, _MAX_TITLE_LENGTH)
+    for stop in re.finditer(r"\. ", document[:_MAX_TITLE_LENGTH]):
+        yield document[: stop.start()]
 
 
 def split_title(document: str) -> tuple[str, str]:

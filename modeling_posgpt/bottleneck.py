@@ -26,9 +26,7 @@ BOTTLENECKS = ("perceiver", "strided")
 
 def compute_limits(config: PreTrainedConfig, device: torch.device | None = None) -> Tensor:
     """Return the last position that each latent sees, (bottleneck_size,), rising from 0, on `device`."""
-    stride = 1
-    if config.bottleneck_type == "strided":
-        stride = -(-config.max_position_embeddings // config.bottleneck_size)
+    stride = -(-config.max_position_embeddings // config.bottleneck_size) if config.bottleneck_type == "strided" else 1
     return torch.arange(config.bottleneck_size, device=device) * stride
 
 

@@ -95,23 +95,19 @@ def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache
     past_length: Any = cache.get_seq_length()
     length = position_ids.shape[1]
     kv_length, _ = cache.get_mask_sizes(length, 0)
-    keys = torch.arange(kv_length, device=position_ids.device)[None]
-    seen = None
+    seen = position_ids.new_ones(1, kv_length)
     if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4:
         # As `generate` makes it for a static cache: what any of the new tokens sees.
         seen = find_visible(attention_mask).any(1).any(-2)
     elif isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] > length:
         seen = attention_mask[:, :kv_length]
+    seen = nn.functional.pad(seen.to(position_ids), (0, kv_length - seen.shape[1]))
+    keys = seen.cumsum(-1)
     new_places = torch.arange(length, device=position_ids.device) + past_length
-    if seen is not None:
-        seen = nn.functional.pad(seen.to(position_ids), (0, kv_length - seen.shape[1]))
-        keys = seen.cumsum(-1)
     offset = position_ids - keys.index_select(1, new_places)
-    if seen is not None and length > 1:
-        # The position of padding on the left says nothing.
-        first = seen.index_select(1, new_places).argmax(-1, keepdim=True)
-        offset = offset.gather(1, first.expand(offset.shape[0], -1))
-    keys = keys + offset[:, :1]
+    # The position of padding on the left says nothing.
+    first = seen.index_select(1, new_places).argmax(-1, keepdim=True)
+    keys = keys + offset.gather(1, first.expand(offset.shape[0], -1))
     if length == 1:
         return keys
     # The new tokens' positions may restart at 0 where documents are packed.

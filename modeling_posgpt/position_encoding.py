@@ -225,6 +225,9 @@ def register(name: str):
 def check_is_portable(file: Path, code: str) -> None:
     """Raise ValueError when a file's code, copied into a saved model, would not find there what it imports."""
     ours, tree = Path(__file__).parent, ast.parse(code)
+    # Files beside it are not saved.
+    beside = {"modeling_posgpt", *(each.stem for each in file.parent.glob("*.py"))}
+    beside |= {each.parent.name for each in file.parent.glob("*/__init__.py")}
     if (ours / file.name).is_file():
         raise ValueError(
             f"a saved model has a file {file.name} of PosGPT's own; give the file of your encoding another name."
@@ -236,21 +239,10 @@ def check_is_portable(file: Path, code: str) -> None:
             # As in a file from a saved model.
             lost = [] if (ours / f"{package}.py").is_file() else names
         elif package == "modeling_posgpt":
-            lost = [
-                name
-                for name in names
-                if inside in _ABOVE or node not in tree.body or not (inside or name in globals())
-            ]
+            is_part = node in tree.body and inside not in _ABOVE
+            lost = [name for name in names if not (is_part and (inside or name in globals()))]
         else:
-            # Files beside it are not saved.
-            roots = {name: (package or name).partition(".")[0] for name in names}
-            lost = [
-                name
-                for name in names
-                if roots[name] == "modeling_posgpt"
-                or (file.parent / f"{roots[name]}.py").is_file()
-                or (file.parent / roots[name] / "__init__.py").is_file()
-            ]
+            lost = [name for name in names if (package or name.partition(".")[0]) in beside]
         if lost:
             raise ValueError(
                 f"{file.name} imports {lost[0]}, which it would not find in a saved model; at the top of the file, write `from"

@@ -21,9 +21,8 @@ class PosGPTRelativeBias(PositionEncoding):
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
         self.num_heads = config.num_attention_heads
-        self.max_distance = config.relative_attention_max_distance
-        if self.max_distance is None:
-            self.max_distance = config.max_position_embeddings - 1
+        longest = config.relative_attention_max_distance
+        self.max_distance = config.max_position_embeddings - 1 if longest is None else longest
         self.table = nn.Embedding(2 * self.max_distance + 1, config.num_hidden_layers * self.num_heads)
 
     @staticmethod

@@ -1,6 +1,7 @@
 """The character tokenizer: one symbol per character, built once from the pretraining corpus."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -24,9 +25,7 @@ def build_tokenizer(
         model_max_length: The model's maximum sequence length, in tokens.
         known: The symbols of an earlier tokenizer, `□` and `⁇` first; they keep their ids, and new ones follow.
     """
-    characters = {"\n"}
-    for text in texts:
-        characters.update(text)
+    characters = {"\n", *chain.from_iterable(texts)}
     symbols = [*known, *sorted(characters.difference(known))]
     tokenizer = Tokenizer(models.WordLevel({symbol: id for id, symbol in enumerate(symbols)}, unk_token=PAD_TOKEN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
