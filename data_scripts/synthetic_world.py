@@ -332,9 +332,7 @@ class World:
         """The wordings of each part of a biography, in a file of that name."""
         told = set(chain(*(QUESTIONS[name].told for name in self.asked)))
         # A world of birthplaces stays as it was before there were other relations.
-        parts = (
-            ["biography"] if list(self.asked) == [BIRTHPLACE.name] else [name for name in ATTRIBUTES if name in told]
-        )
+        parts = ["biography"] if [*self.asked] == [BIRTHPLACE.name] else sorted(told, key=ATTRIBUTES.index)
         return {part: self.language_of.read_words(f"sentences/{part}") for part in parts}
 
     @cached_property

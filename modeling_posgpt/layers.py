@@ -115,7 +115,7 @@ class PosGPTAttention(nn.Module):
         """
         if key_value_states is None or key_place is None:
             remembered = []
-            if place.previous is not None and position_encoding.history:
+            if position_encoding.history:
                 # Another layer's encoding may read more of them.
                 states, index = self.find_states(hidden_states, place, cache)
                 previous = gather_previous(states, index[:, : position_encoding.history])
