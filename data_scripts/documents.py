@@ -27,7 +27,6 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_scripts.errors import BadInput, reraise_as_bad_input, shorten_error
 from data_scripts.files import (
-    COMPRESSED,
     INVISIBLE,
     check_is_file,
     check_text,
@@ -179,8 +178,7 @@ def find_files(path: str | os.PathLike) -> list[str]:
 
 def detect_format(path: str | os.PathLike) -> str | None:
     """Return what a table is read as, by its name: `csv`, `json`, `parquet` or `hub`; None: it is a text file."""
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    *_, suffix = [".", *(suffix for suffix in suffixes if suffix not in COMPRESSED)]
+    suffix = Path(name_uncompressed(path)).suffix.lower()
     is_on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(path)) and not Path(path).parent.exists()
     return TABLES.get(suffix) or ("hub" if is_on_hub and suffix != ".txt" else None)
 
