@@ -37,11 +37,6 @@ class Wording(NamedTuple):
         """What the question ends with: its question mark, or nothing."""
         return self.after[len(self.after.rstrip(_FINAL_MARKS)) :]
 
-    @property
-    def has_words_after(self) -> bool:
-        """Whether words follow the title. They do not in *Who employed NAME?*, where a cue without words is the question."""
-        return any(map(str.isalnum, self.after))
-
 
 @cache
 def compile_wordings(wordings: tuple[str, ...]) -> list[re.Pattern]:

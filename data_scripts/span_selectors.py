@@ -150,8 +150,8 @@ class SpanSelector:
 
     @property
     def asks_without_words(self) -> bool:
-        """Whether a cue without words is the relation's question."""
-        return not all(each.has_words_after for each in self.relation.split_wordings())
+        """Whether a cue without words is the relation's question, as no words follow the title: *Who employed NAME?*"""
+        return not all(any(map(str.isalnum, each.after)) for each in self.relation.split_wordings())
 
     def select(self, documents: Sequence[Document]) -> list[dict[Span, bool]]:
         """Return the spans of each document, in the order of its text, and whether each is taken for the answer."""

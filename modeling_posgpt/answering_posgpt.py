@@ -61,7 +61,6 @@ class AnsweringMixin:
     compute_transition_scores: Any
     __call__: Any
 
-    @torch.inference_mode()
     def answer(
         self,
         questions: Sequence[str],

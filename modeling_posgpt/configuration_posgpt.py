@@ -152,11 +152,6 @@ class PosGPTConfig(PreTrainedConfig):
         """Number of dimensions of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
-    @property
-    def token_embedding_size(self) -> int:
-        """Number of dimensions of a token's vector before positions are added."""
-        return self.hidden_size - sum(each.width(self) for each in self.position_encodings)
-
     def convert_rope_params_to_dict(self, **kwargs):
         """Standardize `rope_parameters` for the position embeddings that use them; others have none."""
         if any("rope_parameters" in each.settings for each in self.position_encodings):

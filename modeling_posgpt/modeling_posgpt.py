@@ -142,8 +142,10 @@ def shift_left(labels: Tensor) -> Tensor:
 class PosGPTModel(PosGPTPreTrainedModel):
     def __init__(self, config: PosGPTConfig):
         super().__init__(config)
+        # Without the dimensions that positions add.
+        width = config.hidden_size - sum(each.width(config) for each in config.position_encodings)
         # No padding_idx: `□` also stands for unknown characters, and padding is masked out anyway.
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.token_embedding_size)
+        self.embed_tokens = nn.Embedding(config.vocab_size, width)
         classes = {name: POSITION_EMBEDDINGS[name] for name in config.position_names}
         objects = {name: encoding(config, 0) for name, encoding in classes.items() if encoding.is_shared}
         # Models of one encoding have saved it without its name since version 0.1.
