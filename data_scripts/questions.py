@@ -68,8 +68,7 @@ class Questions:
         """Return the entries of `PosGPTConfig.relations`; what has no baseline gets its most frequent answer."""
         entries: dict[str, dict] = {}
         for relation, rows in self.rows_of.items():
-            frequent = Counter(self.answers[row] for row in rows).most_common(1)
-            baseline = relation.baseline or (frequent[0][0] if frequent else "")
+            baseline = relation.baseline or Counter(self.answers[row] for row in rows).most_common(1)[0][0]
             entries |= replace(relation, baseline=baseline).to_config()
         return entries
 

@@ -167,7 +167,7 @@ class SpanSelector:
                 # Of a long text, the first are found long before the last.
                 spans = list(islice(taken, self.max_spans))
             answers = [span for span, score in likeliest[:1] if score >= self.min_guess]
-            selected.append({span: span in answers for span in sorted({*spans[: self.max_spans], *answers})})
+            selected.append({span: span in answers for span in sorted({*spans, *answers})})
         return selected
 
     def _takes(self, span: str) -> bool:
