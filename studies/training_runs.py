@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -125,9 +126,10 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
 
 def launch(arguments: list[str]) -> int:
     """Run `posgpt` with these arguments to its end, in a process of its own; return its exit status."""
-    # A training that outlives its study would have the next start train beside it; `subprocess.run` ends it on an exception.
-    with exit_on_termination():
-        return subprocess.run([sys.executable, "-m", "posgpt", *arguments]).returncode
+    # A training that outlives its study would have the next start train beside it. `subprocess.run` alone leaves it to itself if an
+    # exception comes while it is starting the process.
+    with train_ahead(1, [partial(subprocess.run, [sys.executable, "-m", "posgpt", *arguments])]) as ended:
+        return next(ended).returncode
 
 
 def launch_aside(arguments: list[str], log: Path, threads: int) -> int:
