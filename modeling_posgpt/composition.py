@@ -19,6 +19,10 @@ def list_names(names: Any) -> list[str]:
     return list(dict.fromkeys(part for name in names for part in split_name(str(name))))
 
 
+def list_parts(encoding: Any) -> Sequence[PositionEncoding]:
+    return encoding.parts if isinstance(encoding, Composition) else [encoding]
+
+
 def check_parts(name: str, parts: Sequence[type[PositionEncoding]]) -> None:
     """Raise ValueError when the encodings of a layer do not work together."""
     if twice := [part for part in split_name(name) if split_name(name).count(part) > 1]:
@@ -34,7 +38,7 @@ def check_parts(name: str, parts: Sequence[type[PositionEncoding]]) -> None:
 
 
 class Composition:
-    """The encodings of a layer, one or several, whose hooks are called in the order of their names; biases are added.
+    """Several encodings of a layer, whose hooks are called in the order of their names; biases are added.
 
     It is made anew in each forward pass: some of its parts belong to the layer, and others to the model. Its memo is the list
     of theirs, and `place.shared` the list of what they have prepared.

@@ -154,9 +154,10 @@ class PosGPTAttention(nn.Module):
         return self.o_proj(keep_states(attn_output.flatten(2), states_to_keep)), attn_weights
 
     def update(
-        self, cache: Cache, key: Tensor, value: Tensor, memos: list[Tensor | None], remembered: list[Tensor]
-    ) -> tuple[Tensor, Tensor, list[Tensor | None]]:
-        """Cache keys, with what else is remembered beside them, and values; return those of all tokens and the memos."""
+        self, cache: Cache, key: Tensor, value: Tensor, memo: Any, remembered: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Any]:
+        """Cache keys, with what else is remembered beside them, and values; return those of all tokens and the memo."""
+        memos = memo if isinstance(memo, list) else [memo]
         parts = [key, *(each for each in memos if each is not None), *remembered]
         # Whatever moves, repeats or cuts a cache then does so with all of them.
         joined = torch.cat([part.to(key.dtype) for part in parts], dim=-1) if parts[1:] else key
@@ -167,7 +168,8 @@ class PosGPTAttention(nn.Module):
             raise ValueError("these positions cache more than keys: let the first call make the cache's tensors.")
         joined, value = cache.update(joined, value, self.layer_idx)
         key, *others = joined.split([part.shape[-1] for part in parts], dim=-1) if parts[1:] else (joined,)
-        return key, value, [None if each is None else others.pop(0) for each in memos]
+        memos = [None if each is None else others.pop(0) for each in memos]
+        return key, value, memos if isinstance(memo, list) else memos[0]
 
     def find_states(self, hidden_states: Tensor, place: Place, cache: Cache | None) -> tuple[Tensor, Tensor]:
         """Return the hidden states of cached and new tokens, and where `place.previous` is among them."""

@@ -21,7 +21,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .answering_posgpt import AnsweringMixin
 from .bottleneck import PosGPTDownProjection, PosGPTLatentBasis, PosGPTUpProjection, check_inputs, read_through_latents
 from .cache import CACHE, take_past_key_values
-from .composition import Composition, split_name
+from .composition import Composition, list_parts, split_name
 from .configuration_posgpt import PosGPTConfig, load_task
 from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
@@ -210,7 +210,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         positions = number_positions(inputs_embeds, attention_mask, cache) if position_ids is None else position_ids
         encodings = self.list_encodings()
         by_name = dict(zip(self.config.layer_position_embeddings, encodings, strict=True))
-        parts = dict.fromkeys(part for each in by_name.values() for part in each.parts)
+        parts = dict.fromkeys(part for each in by_name.values() for part in list_parts(each))
         has_bias = any(part.has_bias for part in parts)
         numbers = positions, number_key_positions(positions, attention_mask, cache) if has_bias else positions
         for encoding in parts:
@@ -248,16 +248,17 @@ class PosGPTModel(PosGPTPreTrainedModel):
         # By its place: transformers gave the cache another name (see cache.py).
         return BaseModelOutputWithPast(self.norm(hidden_states), cache)
 
-    def list_encodings(self) -> list[Composition]:
-        """Return the encodings of each layer: its own and those that layers share, in the order of their names."""
-        encodings = []
+    def list_encodings(self) -> list[Any]:
+        """Return the encoding of each layer: one, its own or one that layers share, or several in the order of their names."""
+        encodings: list[Any] = []
         # Without the layers that `assistant_early_exit` leaves out for a while.
         for name, layer in zip(self.config.layer_position_embeddings, cast(Any, self.layers), strict=False):
             parts: dict[str, Any] = {}
             for owner in (layer.self_attn.position_encoding, self.position_embedding):
                 # One alone is kept without its name.
                 parts |= dict(owner.items()) if isinstance(owner, nn.ModuleDict) else {name: owner}
-            encodings.append(Composition(parts[part] for part in split_name(name)))
+            # A composition of one would cost a small model a twentieth of its time for a token.
+            encodings.append(Composition(parts[each] for each in split_name(name)) if "+" in name else parts[name])
         return encodings
 
     def make_place(
