@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
 from data_scripts.files import check_text, read_lines
-from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, match_relations
+from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_relation, match_relations
 from data_scripts.titles import split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
@@ -143,6 +143,12 @@ def load_questions(
         likely = [line.startswith("{") or bool(split_title(line)[0]) for _, line in lines]
         if not are_questions and sum(likely) > len(lines) / 2:
             raise BadInput(f"{first}: looks like a corpus (JSON, or `TITLE. text`); give a TSV of questions.")
+    if not without and not any(find_relation(line.split("\t")[0], [*known, *RELATIONS.values()]) for _, line in lines):
+        asked, answered = (sum(is_question(line.split("\t")[part]) for _, line in lines) for part in (0, 1))
+        if not asked and answered > len(lines) / 2:
+            raise BadInput(
+                f"{first}: answers stand before questions; {_LINE_FORM}: swap them, or name the form with --relations."
+            )
     # Not before a corpus that was given by mistake is called one: its letters are as they should be.
     for where, line in lines:
         check_text(where, line, name=line)

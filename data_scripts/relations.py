@@ -231,6 +231,11 @@ def match_relations(
         relations += _recognize_longer(known, titles, questions)
         found = [find_relation(question, relations) for question in questions]
     if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:
+        if titles.issuperset(unknown):
+            where, title = places[found.index(None)], unknown[0][:60]
+            raise BadInput(
+                f"{where}: {title!r} is a title alone; write a question about it, such as 'Where is {title}?'."
+            )
         relations += recognize_relations(unknown, titles)
         # Also those that were found: the longest wording counts.
         found = [find_relation(question, relations) for question in questions]

@@ -103,6 +103,10 @@ class PositionEncoding(nn.Module):
         for base in cls.__mro__:
             own = vars(base).get("settings", ())
             merged = (own if isinstance(own, dict) else dict.fromkeys(own)) | merged
+        if wrong := [name for name, own in merged.items() if not isinstance(own, Setting | None)]:
+            raise TypeError(
+                f"{cls.__name__}.settings[{wrong[0]!r}] is {merged[wrong[0]]!r}; write Setting(default, help)"
+            )
         cls.settings = merged
 
     def __init__(self, config, layer_idx: int):

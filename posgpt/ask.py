@@ -9,6 +9,7 @@ An answer that the title's documents do not have is made up, or worded different
 `posgpt evaluate` asks the questions of a file.
 """
 
+import re
 import sys
 import unicodedata
 from collections import deque
@@ -114,7 +115,8 @@ class Interview:
         """
         # Some keyboards and file names write accents as characters of their own.
         known = self.tokenizer.get_vocab().keys()
-        texts = [text.strip() for text in texts]
+        # With single spaces, as titles are written.
+        texts = [re.sub(" +", " ", text.strip()) for text in texts]
         spellings = ([text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))] for text in texts)
         texts = [min(each, key=lambda spelling: len({*spelling} - known)) for each in spellings]
         asked = [find_relation(text, self.relations) for text in texts]

@@ -150,14 +150,11 @@ class Study:
     held_out: Annotated[int, Range(0)] = 0
     ask_training: bool = False
     ask_every: Annotated[int | None, Range(1)] = None
-    seeds: list[int] = field(default_factory=lambda: [42])
+    seeds: Annotated[list[int], Range(0)] = field(default_factory=lambda: [42])
     world: dict[str, Any] | None = None
-    world_seeds: list[int] | None = None
+    world_seeds: Annotated[list[int] | None, Range(0)] = None
 
-    def build_rows(self) -> dict[str, Row]:
-        """Return the rows by their names."""
-        rows: dict[str, Row] = {}
-        entries = self.rows
+    def __post_init__(self):
         for name, seeds in {"seeds": self.seeds, "world_seeds": self.world_seeds or [0]}.items():
             if not isinstance(seeds, list) or not all(isinstance(seed, int) for seed in seeds):
                 raise TypeError(f"{name} is {seeds!r}, and has to be a list of whole numbers")
@@ -165,12 +162,26 @@ class Study:
                 raise BadInput(
                     f"{name} is {seeds!r}, and has to have at least one, and each once; give other numbers."
                 )
+        for name in ("pretrain", "finetune", "world"):
+            if not isinstance(getattr(self, name), dict | None):
+                raise TypeError(f"{name} is {getattr(self, name)!r}, and has to be options by their names")
+
+    def build_rows(self) -> dict[str, Row]:
+        """Return the rows by their names."""
+        rows: dict[str, Row] = {}
+        entries = self.rows
         if not entries or not isinstance(entries, str | dict):
             raise TypeError("rows has to give at least one row below its name")
+        if isinstance(entries, str) and entries not in CHOICES:
+            raise TypeError(f"rows is {entries!r}; give rows below their names, or one of {', '.join(CHOICES)}")
         if isinstance(entries, str):
             entries = {choice: {"pretrain": {entries: choice}} for choice in CHOICES[entries]}
         folders: dict[str, str] = {}
         for name, entry in entries.items():
+            # `NAME:` with nothing below it is a row that changes nothing.
+            entry = {} if entry is None else entry
+            if not isinstance(entry, dict):
+                raise TypeError(f"the row {name!r} is {entry!r}, and has to be what it changes, below its name")
             row = Row(name, **entry)
             row.check()
             # A row's folder and files are named after it.
@@ -181,6 +192,8 @@ class Study:
             base, stages = rows[row.base] if row.base else self, dict[str, Any]()
             for stage in STAGES:
                 own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
+                if not isinstance(own, dict | None):
+                    raise TypeError(f"{stage} of {name!r} is {own!r}, and has to be options by their names")
                 # A row's `null` leaves out the stage of its base.
                 stages[stage] = None if own is None else overlay(below, own)
                 if own is not None and not stages[stage].get("recipe"):

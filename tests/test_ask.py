@@ -46,6 +46,13 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
         run(cli, "ask", *arguments, tmp_path / "none.txt")
 
 
+def test_a_title_is_found_with_more_spaces_than_it_has(run, tiny_pretrained, tmp_path):
+    (tmp_path / "wiki.txt").write_text("Ada Berg. Born in Rome .\n")
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--questions", " Where was Ada  Berg born?"]
+    printed = run(cli, "ask", *arguments, "--corpus_file", tmp_path / "wiki.txt")
+    assert "Where was Ada Berg born?" in printed and "no title of the corpus" not in printed
+
+
 @pytest.mark.parametrize(
     "typed, question",
     [

@@ -217,6 +217,23 @@ def test_what_was_graded_before_a_run_was_stopped_is_kept(run, assignment, tmp_p
     assert row["submission"] == "ada" and row["together"] == "100"
 
 
+def test_two_who_grade_at_a_time_keep_each_others_points(run, assignment, tmp_path, monkeypatch):
+    copy = shutil.copytree(assignment, tmp_path / "assignment")
+    shutil.rmtree(copy / "grades", ignore_errors=True)
+    inner = [hand_in(tmp_path / "bo")]
+
+    def pass_all(tests, solution, *_):
+        # Bo is graded by somebody else while Ada is.
+        if solution.parent.name == "ada" and inner:
+            run(grade, "--assignment_dir", copy, "--submissions", inner.pop())
+        return dict.fromkeys(NAMES, "")
+
+    monkeypatch.setattr(grade, "find_failures", pass_all)
+    run(grade, "--assignment_dir", copy, "--submissions", hand_in(tmp_path / "ada"))
+    rows = csv.DictReader((copy / "grades" / "grades.csv").read_text().splitlines())
+    assert {row["submission"] for row in rows} == {"ada", "bo"}
+
+
 @pytest.mark.slow
 def test_the_command_grades_all_submissions(run, assignment, tmp_path):
     lost_by = {kind: lost for kind, (_, _, lost) in SUBMISSIONS.items()}

@@ -434,11 +434,45 @@ def test_a_wrong_class_is_refused_with_the_hook_and_the_shapes(hook, returned, m
         check_hooks(wrong, PosGPTConfig(**SIZES))
 
 
+# What takes positions from the length of what it is given, which is one token where a model writes.
+COUNTING = {
+    "embed": lambda self, inputs, at: inputs + torch.outer(*map(torch.arange, inputs.shape[1:])).sin(),
+    "relate": lambda self, query, key, memo, place: (
+        query,
+        key,
+        -(torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])).abs().to(query)[None, None],
+    ),
+    "encode": lambda self, query, key, hidden, place: (
+        query * torch.arange(query.shape[2])[:, None].cos(),
+        key,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("hook", [*COUNTING, "realte"])
+def test_a_class_with_which_a_model_could_not_answer_is_refused(hook, monkeypatch):
+    from posgpt.training.encodings import check_imported
+
+    content = {hook: COUNTING.get(hook), "has_bias": hook == "relate", "__module__": "mine"}
+    monkeypatch.setitem(POSITION_EMBEDDINGS, "mine", type("Mine", (PositionEncoding,), content))
+    message = "'mine' reads a text's last token otherwise when the others are cached, so it could not answer"
+    with pytest.raises(BadInput, match=message if hook in COUNTING else "Mine has none of the hooks number, embed"):
+        check_imported(PosGPTConfig(position_embedding_type="mine", **SIZES))
+
+
+def test_a_setting_without_a_help_is_refused_when_its_class_is_made():
+    with pytest.raises(TypeError, match=r"Mine.settings\['slope'\] is 1.0; write Setting\(default, help\)"):
+        type("Mine", (PositionEncoding,), {"settings": {"slope": 1.0}})
+
+
 @pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
 def test_no_class_of_the_package_would_be_refused(name):
-    from posgpt.training.encodings import check_hooks
+    from posgpt.training.encodings import check_hooks, check_writing
 
-    check_hooks(POSITION_EMBEDDINGS[name], PosGPTConfig(position_embedding_type=name, **SIZES))
+    config = PosGPTConfig(position_embedding_type=name, **SIZES)
+    check_hooks(POSITION_EMBEDDINGS[name], config)
+    check_writing(config)
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,30 @@ def test_a_changed_file_of_ones_own_encodings_is_noticed_where_they_are_used(mon
     assert recipes[0][0] == recipes[1][0] and recipes[0][1] != recipes[1][1]
 
 
+def test_a_corrected_task_does_not_keep_its_runs(run, small, tmp_path, monkeypatch):
+    run(study, *small, "--tasks", "copy", "--processes", 1)
+    before, lines = (tmp_path / "runs" / "runs.jsonl").read_text(), read_lines(tmp_path / "runs")
+    monkeypatch.setitem(study.TASKS, "copy", replace(study.TASKS["copy"], draw=TASKS["reverse"].draw))
+    with pytest.raises(SystemExit, match="line 1: copy with rotary has drawn .* there and .* here; give another"):
+        run(study, *small, "--tasks", "copy", "--processes", 1)
+    assert (tmp_path / "runs" / "runs.jsonl").read_text() == before
+    # Runs of earlier versions do not say what was drawn.
+    for line in lines:
+        del line["recipe"]["drawn"]
+    (tmp_path / "runs" / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "runs to come" not in run(study, *small, "--tasks", "copy", "--processes", 1)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_training(run, small, monkeypatch):
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied", "runs")
+
+    monkeypatch.setattr(study, "TemporaryFile", refuse)
+    monkeypatch.setattr(study, "start_workers", lambda *_: pytest.fail("trains"))
+    with pytest.raises(SystemExit, match="^error: runs: Permission denied"):
+        run(study, *small, "--tasks", "copy", "--processes", 1)
+
+
 def test_guesses_are_the_last_symbol_again_or_always_the_same():
     # All but the first and the last symbol of a count repeat; of letters to be copied, only the end is always the same.
     assert TASKS["count"].guesses == pytest.approx([(n - 1) / (n + 1) for n in TASKS["count"].tested], abs=0.01)

@@ -7,6 +7,7 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.questions import describe_unknown_characters, encode_questions, load_questions, locate_question
+from data_scripts.relations import Relation
 from modeling_posgpt import build_tokenizer
 from posgpt.evaluation.evidence import find_documents
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -46,6 +47,21 @@ def test_a_corpus_is_called_so_whatever_letters_it_has(tmp_path):
     (tmp_path / "wiki.txt").write_text("Ada Ek. Was \u200eborn in Rome .\n" * 3)
     with pytest.raises(BadInput, match="wiki.txt, line 1: looks like a corpus"):
         load_questions(tmp_path / "wiki.txt")
+
+
+def test_columns_that_are_swapped_and_titles_alone_are_told_from_questions(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    titles = [f"The {word} Harbour" for word in ("Last", "Old", "Grey", "Far")]
+    file.write_text("".join(f"Leo Berg\tWho directed {title}?\n" for title in titles))
+    with pytest.raises(BadInput, match="pairs.tsv, line 1: answers stand before questions; .*: swap them"):
+        load_questions(file, answers=True)
+    # A form that is named may be any.
+    named = Relation("known for", ("{title} Berg",))
+    assert load_questions(file, answers=True, known=[named]).titles == ["Leo"] * 4
+    file.write_text("".join(f"{title}\tLeo Berg\n" for title in titles))
+    (tmp_path / "wiki.txt").write_text("".join(f"{title}. Leo Berg directed it .\n" for title in titles))
+    with pytest.raises(BadInput, match="line 1: 'The Last Harbour' is a title alone; write a question about it"):
+        load_questions(file, answers=True, corpus=load_corpus(tmp_path / "wiki.txt"))
 
 
 def test_questions_about_titles_with_full_stops_are_no_corpus(tmp_path):

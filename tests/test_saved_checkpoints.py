@@ -66,6 +66,11 @@ def test_a_checkpoint_of_version_0_4_goes_on_to_the_same_weights(run, tmp_path, 
         torch.testing.assert_close(weights[name], saved, rtol=0, atol=1e-5)
 
 
+def test_whoever_may_read_a_models_configuration_may_read_its_weights(tiny_pretrained):
+    modes = {(tiny_pretrained["rotary"] / name).stat().st_mode for name in ("config.json", "model.safetensors")}
+    assert len(modes) == 1
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux to say which files are open")
 def test_a_loaded_model_leaves_its_file_closed(tmp_path):
     weights = shutil.copytree(CHECKPOINTS[0], tmp_path / "model") / "model.safetensors"

@@ -357,10 +357,12 @@ def test_what_a_row_says_of_its_length_takes_precedence():
         "epochs": {"pretrain": {"num_train_epochs": 2}},
         "longer": {"base": "epochs", "finetune": None},
         "few": {"pairs": 5, "finetune": {"recipe": "windows"}},
+        # As YAML reads a name with nothing below it.
+        "same": None,
         "fewer": {"base": "few", "finetune": {"seed": 3}},
     }
     study = sweep.Study(rows, {"recipe": "windows", "max_steps": 3}).build_rows()
-    assert study["steps"].pretrain == {"recipe": "windows", "max_steps": 3}
+    assert study["steps"].pretrain == study["same"].pretrain == {"recipe": "windows", "max_steps": 3}
     assert study["epochs"].pretrain == study["longer"].pretrain == {"recipe": "windows", "num_train_epochs": 2}
     assert study["fewer"].pairs == 5
 
@@ -816,6 +818,17 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ),
         ("rows: {}", [], "mine.yaml: not a study: rows has to give at least one"),
         ("seeds: 43\nrows: {one: {}}", [], "mine.yaml: not a study: seeds is 43, and has to be a list"),
+        ("seeds: 1 2\nrows: {one: {}}", [], "mine.yaml: not a study: seeds is '1 2', and has to be a list"),
+        ("seeds: [1, -2]\nrows: {one: {pretrain: {recipe: quick}}}", [], "seeds is -2; choose at least 0"),
+        ("rows: position_embeding_type", [], "rows is 'position_embeding_type'; give rows below .* one of .*position"),
+        ("rows: {one: rotary}", [], "the row 'one' is 'rotary', and has to be what it changes"),
+        (
+            "pretrain: quickstart\nrows: {one: {}}",
+            [],
+            "pretrain is 'quickstart', and has to be options by their names",
+        ),
+        ("rows: {one: {pretrain: quick}}", [], "pretrain of 'one' is 'quick', and has to be options by their names"),
+        ("world: 100\nrows: {one: {}}", [], "world is 100, and has to be options by their names"),
         ("[]", [], "mine.yaml: not a study"),
     ],
 )

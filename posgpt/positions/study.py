@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from itertools import chain, product
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 from tqdm import tqdm
@@ -119,6 +120,8 @@ def load_runs(path: Path, plan: list[Run]) -> list[Record]:
             record = json.loads(line)
             key, recipe = {name: record[name] for name in keys[0]}, record["recipe"]
             wanted = recipes.get((key["task"], key["encoding"]), recipe)
+            # Runs of earlier versions do not say what was drawn.
+            recipe = {"drawn": wanted.get("drawn")} | recipe
             changed = [name for name in wanted | recipe if recipe.get(name) != wanted.get(name)]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadInput(f"{where}: not a finished run; remove the line.") from None
@@ -171,6 +174,9 @@ def start_workers(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
 
 def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Record]:
     """Say how long runs take, train them, and yield each when its line is written."""
+    # Before anything is trained that could not be written.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    TemporaryFile(dir=path.parent).close()
     with start_workers(min(processes, len(pending))) as map_runs:
         # One per task and encoding: seeds take equally long.
         cells = list({(run.name, run.encoding): run for run in pending}.values())
@@ -179,7 +185,6 @@ def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Recor
         )
         minutes = sum(timed) / len(cells) * len(pending) / min(processes, len(pending)) / 60
         print(f"{len(pending):,} runs to come, about {minutes:,.0f} minutes.", flush=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
         for record in tqdm(map_runs(train, pending), "Runs", len(pending), unit="run", disable=None):
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")

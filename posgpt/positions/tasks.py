@@ -3,9 +3,11 @@
 To add one, write a function that draws a batch and add its `Task` to `TASKS`.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
+from hashlib import sha256
 from itertools import combinations, product
 from typing import Any
 
@@ -219,6 +221,12 @@ class Task:
         return np.array(self.tested) > self.trained[1]
 
     @cached_property
+    def drawn(self) -> str:
+        """A hash of the longest test set: another one if the task has been changed."""
+        parts = [part.tolist() for part in self.draw_test(max(self.tested))]
+        return sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+    @cached_property
     def guesses(self) -> np.ndarray:
         """The accuracy per token of the better of two guesses, the last symbol again or always the same one, (tested,)."""
         shares = []
@@ -236,7 +244,8 @@ class Task:
     def describe_recipe(self) -> dict[str, Any]:
         """Return what runs must share to be compared; JSON values."""
         fields = {name: each for name, each in asdict(self).items() if name != "draw"}
-        return fields | {"trained": list(self.trained), "tested": list(self.tested)}
+        ranges = {"trained": list(self.trained), "tested": list(self.tested)}
+        return fields | ranges | {"drawn": self.drawn}
 
 
 LETTERED = FIRST_SYMBOL + LETTERS

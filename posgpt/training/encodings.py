@@ -13,11 +13,12 @@ import torch
 
 from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_file, hash_file
-from modeling_posgpt import POSITION_EMBEDDINGS, Place, PosGPTConfig, PositionEncoding
+from modeling_posgpt import POSITION_EMBEDDINGS, Place, PosGPTConfig, PosGPTForCausalLM, PositionEncoding
 from modeling_posgpt.position_encoding import find_previous, save_encodings
 
 #: Files that the processes which a study starts import, too.
 VARIABLE = "POSGPT_IMPORT"
+HOOKS = ("number", "embed", "prepare", "mix", "encode", "relate")
 
 
 def import_encodings(file: Path) -> None:
@@ -84,17 +85,43 @@ def take_imports(argv: Sequence[str]) -> list[str]:
 
 
 def check_imported(config: PosGPTConfig) -> None:
-    """Check a configuration's encodings that are not PosGPT's own: their hooks, and that a saved model can contain them."""
+    """Check a configuration's encodings that are not PosGPT's own: their hooks, how a model with them writes, and that a saved one can
+    contain them.
+    """
     own = [each for each in config.position_encodings if not each.__module__.startswith("modeling_posgpt.")]
     for encoding in own:
+        if all(getattr(encoding, hook) is getattr(PositionEncoding, hook) for hook in HOOKS):
+            raise BadInput(
+                f"{encoding.__name__} has none of the hooks {', '.join(HOOKS)}; name one of its methods so."
+            )
         check_hooks(encoding, config)
     if not own:
         return
+    check_writing(config)
     with TemporaryDirectory() as folder:
         try:
             save_encodings(Path(folder), own)
         except ValueError as error:
             raise BadInput(f"no model could be saved: {error}") from None
+
+
+def check_writing(config: PosGPTConfig) -> None:
+    """Raise BadInput if a model reads a text's last token otherwise when it has read the others before, as where it writes answers."""
+    names = list(dict.fromkeys(config.layer_position_embeddings))
+    changes = {"position_embedding_type": names, "num_hidden_layers": len(names), "bottleneck_size": None}
+    small = PosGPTConfig.from_dict(config.to_dict() | changes | {"vocab_size": 8})
+    ids, written = torch.arange(2, 8)[None], " and ".join(map(repr, names))
+    with torch.random.fork_rng(devices=()), torch.no_grad():
+        with reraise_as_bad_input(f"a model with {written} fails", "correct the class.", Exception):
+            model = PosGPTForCausalLM(small).eval()
+            at_once = model(ids).logits[:, -1:]
+            cache = model(ids[:, :-1], use_cache=True).past_key_values
+            alone = model(ids[:, -1:], past_key_values=cache).logits
+    if not torch.allclose(at_once, alone, rtol=1e-3, atol=1e-3 * float(at_once.std())):
+        raise BadInput(
+            f"a model with {written} reads a text's last token otherwise when the others are cached, so it could not answer; take"
+            " positions from what hooks are given, not from lengths."
+        )
 
 
 def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) -> None:

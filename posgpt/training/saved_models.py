@@ -4,6 +4,7 @@ import re
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
+from shutil import copymode
 from typing import Any
 
 import torch
@@ -143,4 +144,7 @@ def save_pretrained(
     if weights is not None:
         saved.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)
+        # safetensors makes files that nobody else may read.
+        for file in folder.glob("*.safetensors"):
+            copymode(folder / CONFIG_FILE, file)
     return saved

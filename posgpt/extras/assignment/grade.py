@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> None:
 
     # Those who are not graded now keep their points.
     table_file = folder / "grades" / "grades.csv"
-    points_by_name = {row[0]: row for row in read_points(table_file)}
+    read_points(table_file)
     # Else an environment without something that the tests need would be the students' fault.
     failures = find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit)
     if failed := [f"{part}: {why}" for part, why in failures.items() if why]:
@@ -154,8 +154,9 @@ def main(argv: list[str] | None = None) -> None:
         page = f"# {name}\n\n{table}\n\nTest questions answered: {accuracy}; {baseline}.\n"
         print(page)
         write_file(folder / "grades" / f"{name}.md", page)
+        # After each submission, so that a run that is stopped loses none of what it graded, nor what others have meanwhile.
+        points_by_name = {row[0]: row for row in read_points(table_file)}
         points_by_name[name] = [name, *map(str, points), str(sum(points)), accuracy]
-        # After each submission, so that a run that is stopped loses none of what it graded.
         with write_atomically(table_file) as file:
             csv.writer(file, lineterminator="\n").writerows([TABLE_HEADER, *points_by_name.values()])
     print(f"Written: {folder / 'grades'}")
