@@ -457,7 +457,7 @@ def test_a_class_with_which_a_model_could_not_answer_is_refused(hook, monkeypatc
     content = {hook: COUNTING.get(hook), "has_bias": hook == "relate", "__module__": "mine"}
     monkeypatch.setitem(POSITION_EMBEDDINGS, "mine", type("Mine", (PositionEncoding,), content))
     message = "'mine' reads a text's last token otherwise when the others are cached, so it could not answer"
-    with pytest.raises(BadInput, match=message if hook in COUNTING else "Mine has none of the hooks number, embed"):
+    with pytest.raises(BadInput, match=message if hook in COUNTING else "Mine.realte is no hook; did you mean relate"):
         check_imported(PosGPTConfig(position_embedding_type="mine", **SIZES))
 
 

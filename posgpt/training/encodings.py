@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from importlib.util import decode_source, module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from modeling_posgpt.position_encoding import find_previous, save_encodings
 
 #: Files that the processes which a study starts import, too.
 VARIABLE = "POSGPT_IMPORT"
-HOOKS = ("number", "embed", "prepare", "mix", "encode", "relate")
+HOOKS = {"number", "embed", "prepare", "mix", "encode", "relate"}
 
 
 def import_encodings(file: Path) -> None:
@@ -90,10 +91,9 @@ def check_imported(config: PosGPTConfig) -> None:
     """
     own = [each for each in config.position_encodings if not each.__module__.startswith("modeling_posgpt.")]
     for encoding in own:
-        if all(getattr(encoding, hook) is getattr(PositionEncoding, hook) for hook in HOOKS):
-            raise BadInput(
-                f"{encoding.__name__} has none of the hooks {', '.join(HOOKS)}; name one of its methods so."
-            )
+        near = {name: get_close_matches(name, HOOKS, 1) for name in vars(encoding)}
+        if not near.keys() & HOOKS and (wrong := next(filter(near.get, near), None)):
+            raise BadInput(f"{encoding.__name__}.{wrong} is no hook; did you mean {near[wrong][0]}?")
         check_hooks(encoding, config)
     if not own:
         return
