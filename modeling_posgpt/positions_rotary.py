@@ -43,12 +43,9 @@ class PosGPTRotaryEmbedding(PositionEncoding):
 
     def compute_frequencies(self, device=None, length: int | Tensor | None = None) -> tuple[Tensor, float]:
         """Return the frequencies (pairs that rotate,) in radians per position for a length, and the factor on cos and sin."""
-        if self.rope_type != "default":
-            return ROPE_INIT_FUNCTIONS[self.rope_type](self.config, device, seq_len=length)
-        parameters = self.config.rope_parameters
-        size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1))
-        exponents = torch.arange(0, size, 2, dtype=torch.float, device=device) / size
-        return 1.0 / (parameters["rope_theta"] ** exponents), 1.0
+        if self.rope_type == "default":
+            return self.compute_default_rope_parameters(self.config)
+        return ROPE_INIT_FUNCTIONS[self.rope_type](self.config, device, seq_len=length)
 
     def init_weights(self) -> None:
         initialization.copy_(self.inv_freq, self.compute_frequencies()[0])
@@ -86,6 +83,13 @@ class PosGPTRotaryEmbedding(PositionEncoding):
                     f"rope_parameters have {name} {parameters.get(name)!r}; give a list of {size // 2} numbers."
                 )
 
+    @staticmethod
+    def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[Tensor, float]:
+        """Return the frequencies (pairs that rotate,) in radians per position, and the factor on cos and sin, which is 1."""
+        size = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1))
+        exponents = torch.arange(0, size, 2, dtype=torch.float, device=device) / size
+        return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
+
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin, each (batch or 1, length, dimensions that rotate), in the dtype of `x`."""
@@ -95,9 +99,11 @@ class PosGPTRotaryEmbedding(PositionEncoding):
             inv_freq, _ = self.compute_frequencies(x.device, position_ids.max() + 1)
         elif self.rope_type == "longrope":
             longest = self.config.rope_parameters["original_max_position_embeddings"]
-            of_long_texts, _ = self.compute_frequencies(x.device, longest + 1)
-            inv_freq = torch.where(position_ids.max() >= longest, of_long_texts, inv_freq)
-        angles = (position_ids[..., None].float() * inv_freq).repeat_interleave(2, dim=-1)
+            inv_freq = torch.where(
+                position_ids.max() >= longest, self.compute_frequencies(x.device, longest + 1)[0], inv_freq
+            )
+        angles = position_ids[..., None].float() * inv_freq
+        angles = angles.repeat_interleave(2, dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
         return cos.to(x.dtype), sin.to(x.dtype)
 
