@@ -36,7 +36,7 @@ class PosGPTPolarEncoding(PositionEncoding):
     def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, None]:
         # A clamp alone would stop the gradient, and a phase outside could never come back.
         phase = self.phase.float()
-        shifted = place.shared + phase + (phase.clamp(-2 * math.pi, 0) - phase).detach()
+        shifted = place.shared + phase + (phase.clamp(-2 * math.pi, 0.0) - phase).detach()
         return self.to_cartesian(query, place.shared), self.to_cartesian(key, shifted), None
 
     @staticmethod

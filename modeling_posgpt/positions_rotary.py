@@ -59,9 +59,6 @@ class PosGPTRotaryEmbedding(PositionEncoding):
         theta, types = parameters.get("rope_theta", 1), ["default", *ROPE_INIT_FUNCTIONS]
         if rope_type not in types:
             raise ValueError(f"rope_type is {rope_type!r}; choose one of {', '.join(types)}.")
-        unread = parameters.keys() - {"rope_type", "rope_theta", "partial_rotary_factor", "factor"}
-        if rope_type == "default" and unread:
-            raise ValueError(f"rope_parameters have {min(unread)!r}, which the default rope_type does not read.")
         if rope_type == "default" and factor is not None:
             raise ValueError('a factor in rope_parameters needs a rope_type: {"rope_type": "linear", "factor": 4.0}.')
         if not (isinstance(theta, int | float) and theta > 0):

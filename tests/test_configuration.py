@@ -81,7 +81,6 @@ def ask(*wordings: object, **relation) -> dict:
         (rope(rope_type="bogus"), "'bogus'; choose one of default, linear"),
         (rope(rope_type="linear", factor="x"), "factor 'x'; choose at least 1"),
         (rope(factor=2.0), "needs a rope_type"),
-        (rope(rope_teta=5.0), "have 'rope_teta', which the default rope_type does not read"),
         (rope(rope_theta=0), "rope_theta 0; choose a number above 0"),
         (rope(partial_rotary_factor=0), "partial_rotary_factor 0; choose a share of the 32 dimensions"),
         (rope(partial_rotary_factor=1.5), "partial_rotary_factor 1.5; choose"),
