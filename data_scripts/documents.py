@@ -204,7 +204,7 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
             lines = read_lines(file, "corpus")
             rows = ((where, None, drop_space_after_title(line.strip())) for where, line in lines)
         for where, title, text in rows:
-            number += 1
+            number += text.strip() != ""
             if columns.replace_reserved is not None:
                 title, text = title and title.translate(replaced), text.translate(replaced)
             if MASK_TOKEN in text or PAD_TOKEN in text:
@@ -268,7 +268,7 @@ def open_table(path: str, what: str, config_name: str | None = None) -> Iterator
 
 
 def _refuse_table(path: str, what: str, error: Exception) -> BadInput:
-    reason = shorten_error(error.__cause__ or error)
+    reason = shorten_error(error.__cause__ or error).rstrip(".")
     return BadInput(f"{path}: no table of {what}: {reason}; give one that can be read.")
 
 

@@ -179,7 +179,7 @@ def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
         return lines
 
     def unquote(cell: str) -> str:
-        return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
+        return cell[1:-1].replace('""', '"').strip() if _QUOTED.fullmatch(cell) else cell
 
     return [(where, "\t".join(map(unquote, line.split("\t")))) for where, line in lines]
 

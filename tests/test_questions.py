@@ -102,6 +102,8 @@ def test_cells_are_read_as_a_spreadsheet_has_quoted_them(tmp_path):
     file.write_text('"Where was ""Ada, B"" born?"\t"Paris, Texas"\nWhere was Bo born?\tRome\n')
     questions = load_questions(file)
     assert (questions.titles, questions.answers) == (['"Ada, B"', "Bo"], ["Paris, Texas", "Rome"])
+    file.write_text('"Where was Ada born? "\t" Paris, Texas"\n')
+    assert (load_questions(file).texts, load_questions(file).answers) == (["Where was Ada born?"], ["Paris, Texas"])
     # Another cell with a comma shows that nobody has quoted them.
     file.write_text('Where was Ada born?\t"Paris, Texas"\nWhere was Bo born?\tBath, Maine\n')
     assert load_questions(file).answers == ['"Paris, Texas"', "Bath, Maine"]
