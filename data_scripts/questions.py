@@ -143,9 +143,10 @@ def load_questions(
         likely = [line.startswith("{") or bool(split_title(line)[0]) for _, line in lines]
         if not are_questions and sum(likely) > len(lines) / 2:
             raise BadInput(f"{first}: looks like a corpus (JSON, or `TITLE. text`); give a TSV of questions.")
-    if not without and not any(find_relation(line.split("\t")[0], [*known, *RELATIONS.values()]) for _, line in lines):
-        asked, answered = (sum(is_question(line.split("\t")[part]) for _, line in lines) for part in (0, 1))
-        if not asked and answered > len(lines) / 2:
+    asked, answered = ([line.split("\t")[part] for _, line in lines if not without] for part in (0, 1))
+    if sum(map(is_question, answered)) > len(lines) / 2 and not any(map(is_question, asked)):
+        # Questions in a form that is known need no mark.
+        if not any(find_relation(text, [*known, *RELATIONS.values()]) for text in asked):
             raise BadInput(
                 f"{first}: answers stand before questions; {_LINE_FORM}: swap them, or name the form with --relations."
             )

@@ -95,19 +95,23 @@ def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache
     past_length: Any = cache.get_seq_length()
     length = position_ids.shape[1]
     kv_length, _ = cache.get_mask_sizes(length, 0)
-    seen = position_ids.new_ones(1, kv_length)
+    keys = torch.arange(kv_length, device=position_ids.device)[None]
+    seen = None
     if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4:
         # As `generate` makes it for a static cache: what any of the new tokens sees.
         seen = find_visible(attention_mask).any(1).any(-2)
     elif isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] > length:
         seen = attention_mask[:, :kv_length]
-    seen = nn.functional.pad(seen.to(position_ids), (0, kv_length - seen.shape[1]))
-    keys = seen.cumsum(-1)
     new_places = torch.arange(length, device=position_ids.device) + past_length
+    if seen is not None:
+        seen = nn.functional.pad(seen.to(position_ids), (0, kv_length - seen.shape[1]))
+        keys = seen.cumsum(-1)
     offset = position_ids - keys.index_select(1, new_places)
-    # The position of padding on the left says nothing.
-    first = seen.index_select(1, new_places).argmax(-1, keepdim=True)
-    keys = keys + offset.gather(1, first.expand(offset.shape[0], -1))
+    if seen is not None and length > 1:
+        # The position of padding on the left says nothing.
+        first = seen.index_select(1, new_places).argmax(-1, keepdim=True)
+        offset = offset.gather(1, first.expand(offset.shape[0], -1))
+    keys = keys + offset[:, :1]
     if length == 1:
         return keys
     # The new tokens' positions may restart at 0 where documents are packed.
@@ -250,16 +254,17 @@ class PosGPTModel(PosGPTPreTrainedModel):
 
     def list_encodings(self) -> list[Any]:
         """Return the encoding of each layer: one, its own or one that layers share, or several in the order of their names."""
-        encodings: list[Any] = []
-        # Without the layers that `assistant_early_exit` leaves out for a while.
-        for name, layer in zip(self.config.layer_position_embeddings, cast(Any, self.layers), strict=False):
-            parts: dict[str, Any] = {}
-            for owner in (layer.self_attn.position_encoding, self.position_embedding):
-                # One alone is kept without its name.
-                parts |= dict(owner.items()) if isinstance(owner, nn.ModuleDict) else {name: owner}
-            # A composition of one would cost a small model a twentieth of its time for a token.
-            encodings.append(Composition(parts[each] for each in split_name(name)) if "+" in name else parts[name])
-        return encodings
+        names, owner = self.config.layer_position_embeddings, self.position_embedding
+        # One alone is kept without its name.
+        shared: dict[str, Any] = dict(owner.items()) if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
+        own = [layer.self_attn.position_encoding for layer in cast(Any, self.layers)]
+        return [
+            Composition((shared | dict(parts.items()))[part] for part in split_name(name))
+            if isinstance(parts, nn.ModuleDict)
+            else shared.get(name) or parts
+            # Without the layers that `assistant_early_exit` leaves out for a while.
+            for name, parts in zip(names, own, strict=False)
+        ]
 
     def make_place(
         self,

@@ -106,7 +106,7 @@ def load_finetuning_data(
         RightPaddingCollator(tokenizer),
         f"{len(examples):,} questions ({named})",
     )
-    return LoadedData(tokenizer, training, relations, questions, validation, corpus, model)
+    return LoadedData(tokenizer, training, relations, questions, validation, model=model)
 
 
 def finetune(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:

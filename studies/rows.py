@@ -266,7 +266,8 @@ def name_run(run: Record) -> dict[str, int]:
 
 def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     """Return a line for each row, seed and question: its `relation` and `title`, the `answer`, whether it is `right`, the `surprisal` of the
-    correct one in bits, in a world with `frequency` how often a person's answer is `told`, and in one with `fixed_order` in which `sentence`; in several worlds the `world`.
+    correct one in bits, in a world with `frequency` how often a person's answer is `told`, and in one with `fixed_order` in which `sentence`;
+    in several worlds the `world`.
     """
     columns = {"relation": "relations", "title": "titles", "answer": "answers"}
     columns |= {"right": "right", "surprisal": "surprisals"} | {column: column for column in GROUPINGS}

@@ -239,8 +239,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
                 raise BadInput(f"{path}: its rows share no options that --{min(changed)} could change; copy the file.")
             options_of_all: dict[str, Any] = {shared: overlay(getattr(study, shared), changed)}
             study = replace(study, **options_of_all)
-        options = ("seeds", "world_seeds", "held_out")
-        study = replace(study, **{option: given[option] for option in options if option in given})
+        of_study = ("seeds", "world_seeds", "held_out")
+        study = replace(study, **{option: given[option] for option in of_study if option in given})
         check_options(study)
         rows = study.build_rows()
         if all(row.pretrain is None for row in rows.values()):
@@ -446,8 +446,8 @@ class Sweep:
         """Ask a row's model, unless that is done. What `train` has returned is `trained`; None: it is trained first.
 
         Returns:
-            The `seed`, of several worlds that of its `world`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
-            `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`. In a world: for each question the number
+            The `seed`, of several worlds that of its `world`, what `ask` returns, what `train` returns of each stage by its name, what
+            `measure_recall` does, the hash of the `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`. In a world: for each question the number
             of the person whom it comes with, as `people`; `num_people`, for how many its stored bits are counted; and of GROUPINGS
             those that the world has, for each answer its number, or None if no person's document tells it.
         """

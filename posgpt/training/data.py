@@ -36,7 +36,7 @@ class LoadedData:
     Args:
         relations: The entries of `PosGPTConfig.relations`: what the questions ask for, or may ask for later.
         questions: Those of training, if it reads any.
-        corpus: What pretraining reads; of finetuning, what shows where titles are in the questions.
+        corpus: What pretraining reads.
         model: What finetuning begins with; None: a new one.
     """
 

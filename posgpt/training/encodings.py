@@ -110,16 +110,16 @@ def check_writing(config: PosGPTConfig) -> None:
     names = list(dict.fromkeys(config.layer_position_embeddings))
     changes = {"position_embedding_type": names, "num_hidden_layers": len(names), "bottleneck_size": None}
     small = PosGPTConfig.from_dict(config.to_dict() | changes | {"vocab_size": 8})
-    ids, written = torch.arange(2, 8)[None], " and ".join(map(repr, names))
+    ids, named = torch.arange(2, 8)[None], " and ".join(map(repr, names))
     with torch.random.fork_rng(devices=()), torch.no_grad():
-        with reraise_as_bad_input(f"a model with {written} fails", "correct the class.", Exception):
+        with reraise_as_bad_input(f"a model with {named} fails", "correct the class.", Exception):
             model = PosGPTForCausalLM(small).eval()
             at_once = model(ids).logits[:, -1:]
             cache = model(ids[:, :-1], use_cache=True).past_key_values
             alone = model(ids[:, -1:], past_key_values=cache).logits
     if not torch.allclose(at_once, alone, rtol=1e-3, atol=1e-3 * float(at_once.std())):
         raise BadInput(
-            f"a model with {written} reads a text's last token otherwise when the others are cached, so it could not answer; take"
+            f"a model with {named} reads a text's last token otherwise when the others are cached, so it could not answer; take"
             " positions from what hooks are given, not from lengths."
         )
 

@@ -132,8 +132,8 @@ def main(argv: list[str] | None = None) -> None:
     if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
         raise BadInput(f"{given[0]}: neither it nor another has a {SOLUTION_FILE}; give folders, e.g. submissions/*.")
 
-    # Those who are not graded now keep their points.
     table_file = folder / "grades" / "grades.csv"
+    # A table that cannot be read is refused before anything is graded.
     read_points(table_file)
     # Else an environment without something that the tests need would be the students' fault.
     failures = find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit)
@@ -154,7 +154,8 @@ def main(argv: list[str] | None = None) -> None:
         page = f"# {name}\n\n{table}\n\nTest questions answered: {accuracy}; {baseline}.\n"
         print(page)
         write_file(folder / "grades" / f"{name}.md", page)
-        # After each submission, so that a run that is stopped loses none of what it graded, nor what others have meanwhile.
+        # After each submission, so that a run that is stopped loses none of what it graded. Others keep their points, also those whom
+        # somebody else has graded meanwhile.
         points_by_name = {row[0]: row for row in read_points(table_file)}
         points_by_name[name] = [name, *map(str, points), str(sum(points)), accuracy]
         with write_atomically(table_file) as file:
