@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None, prefix: Sequence[str] = ()) -> None:
         for name, (_, description) in COMMANDS.items():
             print(f"  {name:16}  {description}")
         print("\nposgpt COMMAND --help lists its options, posgpt --version says which version this is.")
-        print("posgpt COMMAND --import FILE.py adds the position encodings that the file registers.")
+        print("posgpt COMMAND --import FILE.py adds the position encodings and tasks that the file registers.")
         return
     if command == "--version":
         print(f"posgpt {posgpt.__version__}")
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None, prefix: Sequence[str] = ()) -> None:
     gc.disable()
     try:
         if "POSGPT_IMPORT" in os.environ or any(each.partition("=")[0] == "--import" for each in arguments):
-            from posgpt.training.encodings import take_imports
+            from posgpt.imports import take_imports
 
             arguments = take_imports(arguments)
         module = import_module(name)

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from data_scripts.errors import exit_on_bad_input
-from posgpt.training.encodings import take_imports
+from posgpt.imports import take_imports
 
 ANALYSES = {
     "open_book": "what the data gives away (docs/findings.md)",

@@ -24,12 +24,12 @@ from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM, build_tokenizer
+from posgpt.imports import describe_imports
 from posgpt.plots import make_figure, save_picture
 from posgpt.tables import write_table
 from posgpt.training.architecture import ArchitectureArguments, build_config, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import find_last_checkpoint
-from posgpt.training.encodings import describe_imports
 from studies.training_runs import Record, keep_result
 
 TRAINED_LENGTH, LONGEST = 128, 1024

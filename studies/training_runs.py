@@ -25,9 +25,9 @@ from data_scripts.errors import BadInput, exit_on_termination
 from data_scripts.files import hash_file, load_json, write_file
 from modeling_posgpt import PosGPTConfig
 from modeling_posgpt.composition import list_names
+from posgpt.imports import describe_imports
 from posgpt.recipe_parser import parse_with_recipe, read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
-from posgpt.training.encodings import describe_imports
 from posgpt.training.estimate import plan_training
 from posgpt.training.saved_models import CONFIG_FILE
 

@@ -74,6 +74,8 @@ def test_the_page_on_positions_adds_one(run, in_world):
     code, check = [block for block in list_blocks("docs/positions.md") if "import torch" in block]
     (in_world / "runs").mkdir()
     (in_world / "runs" / "mine.py").write_text(code)
+    (task,) = [block for block in list_blocks("docs/positions.md") if "TASKS[" in block]
+    (in_world / "runs" / "my_tasks.py").write_text(task)
     first, *commands = ([*map(str, make_quick(*command))] for command in list_commands("docs/positions.md"))
     run(cli, *first)
     # In another process: commands know a file's settings if it is imported before they are.
@@ -84,7 +86,7 @@ def test_the_page_on_positions_adds_one(run, in_world):
     command = [sys.executable, "-c", start + check + end]
     shown = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert shown.returncode == 0, shown.stderr
-    assert (in_world / "runs" / "mine_tasks" / "heat_map.png").is_file()
+    assert all((in_world / "runs" / name / "heat_map.png").is_file() for name in ("mine_tasks", "rotate"))
     assert "of 17" in shown.stdout and (in_world / "runs" / "logarithmic" / "mine.py").is_file()
     # Help lists the class and its settings.
     assert "'logarithmic'" in shown.stdout and "--logarithmic_start" in shown.stdout

@@ -329,13 +329,14 @@ print(json.dumps(logits))
 
 @torch.no_grad()
 def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp_path, monkeypatch):
-    from posgpt.training.encodings import check_imported, import_encodings
+    from posgpt.imports import import_file
+    from posgpt.training.encodings import check_imported
 
     (tmp_path / "plug_in_file.py").write_text(PLUG_IN)
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
     before, expected = dict(POSITION_EMBEDDINGS), {}
     try:
-        import_encodings(tmp_path / "plug_in_file.py")
+        import_file(tmp_path / "plug_in_file.py")
         # What was trained with is saved, not what the file has become.
         (tmp_path / "plug_in_file.py").write_text("raise")
         for number, name in enumerate(["plug_in", *MIXES, ["rotary", "plug_in"]]):
@@ -349,7 +350,7 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
         for number, (lost, line) in enumerate(LOST.items()):
             name = f"lost_{number}"
             (tmp_path / f"{name}.py").write_text(PLUG_IN.replace("plug_in", name) + line)
-            import_encodings(tmp_path / f"{name}.py")
+            import_file(tmp_path / f"{name}.py")
             with pytest.raises(BadInput, match=f"no model could be saved: {name}.py imports {lost},"):
                 check_imported(tiny_model(name).config)
     finally:
@@ -364,7 +365,7 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
 
 
 def test_the_file_of_an_encoding_in_a_saved_model_can_be_imported(tmp_path, monkeypatch):
-    from posgpt.training.encodings import import_encodings
+    from posgpt.imports import import_file
 
     (tmp_path / "plain_file.py").write_text(PLUG_IN.replace("plug_in", "plain"))
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
@@ -376,7 +377,7 @@ def test_the_file_of_an_encoding_in_a_saved_model_can_be_imported(tmp_path, monk
         (tmp_path / "plain_file.py").write_text("raise")
         tiny_model("plain").save_pretrained(tmp_path / "model")
         del sys.modules["plain_file"], POSITION_EMBEDDINGS["plain"]
-        import_encodings(tmp_path / "model" / "plain_file.py")
+        import_file(tmp_path / "model" / "plain_file.py")
         PosGPTForCausalLM.from_pretrained(tmp_path / "model").save_pretrained(tmp_path / "again")
         saved, again = ((tmp_path / each / "plain_file.py").read_text() for each in ("model", "again"))
         assert saved == again and "class Distances" in saved

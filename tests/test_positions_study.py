@@ -9,6 +9,7 @@ import pytest
 
 from data_scripts.errors import BadInput
 from modeling_posgpt import POSITION_EMBEDDINGS
+from posgpt.imports import VARIABLE
 from posgpt.positions import study
 from posgpt.positions.report import NOT_LEARNED, describe_ranks, draw_mean_ranks, group_runs, write_report
 from posgpt.positions.tasks import (
@@ -30,7 +31,6 @@ from posgpt.positions.tasks import (
 from posgpt.positions.train import Run, build_model, fit
 from posgpt.positions.train import test as measure_accuracy
 from posgpt.training.architecture import CHOICES
-from posgpt.training.encodings import VARIABLE
 
 
 def make_run(name: str, task: Task, encoding: str) -> Run:
@@ -252,6 +252,32 @@ def test_a_corrected_task_does_not_keep_its_runs(run, small, tmp_path, monkeypat
         del line["recipe"]["drawn"]
     (tmp_path / "runs" / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert "runs to come" not in run(study, *small, "--tasks", "copy", "--processes", 1)
+
+
+@pytest.mark.parametrize(
+    "draw, fields, message",
+    [
+        (
+            lambda rng, rows, length: 2 * [np.zeros((rows, 7), int) + 3],
+            {},
+            "'own' at length 1 draws 3 to 3, not whole .* its 3 symb",
+        ),
+        (lambda rng, rows, length: 2 * [np.zeros((rows, 7))], {}, "draws 0.0 to 0.0, not whole numbers"),
+        (
+            lambda rng, rows, length: [np.zeros((rows, 7), int), np.zeros((rows, 6), int)],
+            {},
+            r"\(2, 7\) and labels \(2, 6\)",
+        ),
+        (lambda rng, rows, length: 2 * [np.full((rows, 7), UNGRADED)], {}, "has no label that is graded"),
+        (lambda rng, rows, length: rng.nothing, {}, "'own' at length 1: .* no attribute 'nothing'; correct"),
+        (lambda rng, rows, length: 2 * [np.zeros((rows, 7), int)], {"tested": (1, 2)}, "longest, 2, and longer ones"),
+    ],
+)
+def test_a_task_that_no_model_could_be_trained_on_is_refused(run, monkeypatch, draw, fields, message):
+    fields = {"trained": (1, 2), "tested": (1, 3)} | fields
+    monkeypatch.setitem(study.TASKS, "own", Task(draw, 3, **fields))
+    with pytest.raises(SystemExit, match=f"^error: task [^\n]*{message}[^\n]*$"):
+        run(study, "--tasks", "own", "--encodings", "none", "--output_dir", "never")
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_training(run, small, monkeypatch):

@@ -28,11 +28,11 @@ from data_scripts.files import check_is_folder_or_new, load_yaml, read_lines
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
 from modeling_posgpt.composition import list_names
+from posgpt.imports import take_imports
 from posgpt.positions.report import write_report
 from posgpt.positions.tasks import SLOW, TASKS
 from posgpt.positions.train import Record, Run, estimate_seconds, prepare_process, train
 from posgpt.training.architecture import CHOICES
-from posgpt.training.encodings import take_imports
 from posgpt.training.hardware import count_cores
 
 RUNS_FILE = "runs.jsonl"
@@ -97,6 +97,8 @@ def plan_runs(arguments: StudyArguments) -> list[Run]:
     given = {name: getattr(arguments, name) for name in ("steps", "learning_rate")}
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     tasks = {name: replace(TASKS[name], **changed) for name in choose("task", arguments.tasks, TASKS)}
+    for name, task in tasks.items():
+        task.check(name)
     names = choose("encoding", arguments.encodings, CHOICES["position_embedding_type"])
     encodings = {name: {"position_embedding_type": name} for name in names}
     if not encodings and not arguments.variants_file:

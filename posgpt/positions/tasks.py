@@ -1,6 +1,6 @@
 """Tasks whose answers are exact and in which positions matter, and how long each is trained.
 
-To add one, write a function that draws a batch and add its `Task` to `TASKS`.
+To add one, write a function that draws a batch and add its `Task` to `TASKS`, here or in a file for `--import`.
 """
 
 import json
@@ -12,6 +12,8 @@ from itertools import combinations, product
 from typing import Any
 
 import numpy as np
+
+from data_scripts.errors import BadInput, reraise_as_bad_input
 
 # Inputs and labels, (rows, length) each. A label is what the model has to predict at its place.
 Batch = tuple[np.ndarray, np.ndarray]
@@ -214,6 +216,28 @@ class Task:
     def draw_test(self, length: int) -> Batch:
         """Return the test set of a length, always the same."""
         return self.draw(np.random.default_rng((2026, length)), self.rows, length)
+
+    def check(self, name: str) -> None:
+        """Raise BadInput if a model cannot be trained and tested on what is drawn."""
+        shortest, longest = self.trained
+        if not shortest <= longest or self.is_beyond.all() or not self.is_beyond.any():
+            raise BadInput(f"task {name!r}: tested needs lengths up to trained's longest, {longest}, and longer ones.")
+        for length in (shortest, longest, max(self.tested)):
+            where = f"task {name!r} at length {length}"
+            with reraise_as_bad_input(where, "correct what it draws.", Exception):
+                inputs, labels = map(np.asarray, self.draw(np.random.default_rng(0), 2, length))
+            if inputs.ndim != 2 or len(inputs) != 2 or inputs.shape != labels.shape:
+                raise BadInput(
+                    f"{where} draws inputs {inputs.shape} and labels {labels.shape}, not twice (2, length)."
+                )
+            graded = labels[labels != UNGRADED]
+            if not graded.size:
+                raise BadInput(f"{where} has no label that is graded.")
+            drawn = np.concatenate((inputs.ravel(), graded))
+            if drawn.dtype.kind != "i" or drawn.min() < 0 or drawn.max() >= self.symbols:
+                raise BadInput(
+                    f"{where} draws {drawn.min()} to {drawn.max()}, not whole numbers below its {self.symbols} symbols."
+                )
 
     @property
     def is_beyond(self) -> np.ndarray:

@@ -14,8 +14,9 @@ from transformers import get_linear_schedule_with_warmup
 from data_scripts.errors import reraise_as_bad_input
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.composition import list_names
+from posgpt.imports import describe_imports
 from posgpt.positions.tasks import UNGRADED, Batch, Task
-from posgpt.training.encodings import check_imported, describe_imports
+from posgpt.training.encodings import check_imported
 from posgpt.training.hardware import avoid_cudnn_attention, bf16_is_fast, keep_freed_memory
 
 WIDTH, HEADS = 64, 4

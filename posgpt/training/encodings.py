@@ -1,11 +1,7 @@
-"""Position encodings from a file of the user's: `--import mine.py`."""
+"""Checks of position encodings that are the user's own, before a model with them is trained."""
 
-import os
 import re
-import sys
-from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from importlib.util import decode_source, module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,76 +9,10 @@ from typing import Any
 import torch
 
 from data_scripts.errors import BadInput, reraise_as_bad_input
-from data_scripts.files import check_is_file, hash_file
-from modeling_posgpt import POSITION_EMBEDDINGS, Place, PosGPTConfig, PosGPTForCausalLM, PositionEncoding
+from modeling_posgpt import Place, PosGPTConfig, PosGPTForCausalLM, PositionEncoding
 from modeling_posgpt.position_encoding import find_previous, save_encodings
 
-#: Files that the processes which a study starts import, too.
-VARIABLE = "POSGPT_IMPORT"
 HOOKS = {"number", "embed", "prepare", "mix", "encode", "relate"}
-
-
-def import_encodings(file: Path) -> None:
-    """Run a Python file that registers position encodings; raise BadInput when it fails or registers none."""
-    check_is_file(file, "Python code")
-    name, before = file.stem, set(POSITION_EMBEDDINGS)
-    loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__file__", None) == str(file.resolve()):
-        return
-    # A saved model contains the file beside PosGPT's own.
-    if file.suffix != ".py" or not name.isidentifier() or loaded or f"modeling_posgpt.{name}" in sys.modules:
-        raise BadInput(
-            f"{file}: {name!r} is no name for a module, or another's; rename the file, e.g. my_positions.py."
-        )
-    spec = spec_from_file_location(name, file.resolve())
-    assert spec is not None
-    module = sys.modules[name] = module_from_spec(spec)
-    try:
-        with reraise_as_bad_input(f"{file}: cannot be imported", "correct the file.", Exception):
-            # A file from a saved model imports from the files beside it, which are PosGPT's.
-            code = re.sub(
-                r"(?m)^from \.(\w+) import", r"from modeling_posgpt.\1 import", decode_source(file.read_bytes())
-            )
-            exec(compile(code, str(file), "exec"), vars(module))
-        if before == set(POSITION_EMBEDDINGS):
-            raise BadInput(f'{file}: registers no position encoding; put @register("NAME") above a class in it.')
-    except BadInput:
-        del sys.modules[name]
-        raise
-
-
-def list_imports() -> list[str]:
-    """Return the files that this process, and those that it starts, have imported encodings from."""
-    return list(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)))
-
-
-def describe_imports(names: Iterable[str] = POSITION_EMBEDDINGS) -> dict[str, str]:
-    """Return the hashes of the imported files that encodings of these names are from, for the key of what is kept of a run."""
-    modules = {POSITION_EMBEDDINGS[name].__module__ for name in names if name in POSITION_EMBEDDINGS}
-    files = [file for file in list_imports() if Path(file).stem in modules]
-    return {"imports": " ".join(map(hash_file, files))} if files else {}
-
-
-def take_imports(argv: Sequence[str]) -> list[str]:
-    """Import the files that `--import FILE` names, and return the command line without them.
-
-    It has to happen before a command is imported, whose options are those of all encodings.
-    """
-    rest, files, waiting = [], list_imports(), iter(argv)
-    for word in waiting:
-        option, is_joined, value = word.partition("=")
-        if option != "--import":
-            rest.append(word)
-        elif file := value if is_joined else next(waiting, ""):
-            files.append(os.path.abspath(file))
-        else:
-            raise BadInput("--import needs a value: a Python file that registers position encodings.")
-    files = list(dict.fromkeys(files))
-    for file in files:
-        import_encodings(Path(file))
-    if files:
-        os.environ[VARIABLE] = os.pathsep.join(files)
-    return rest
 
 
 def check_imported(config: PosGPTConfig) -> None:

@@ -16,8 +16,8 @@ from data_scripts.documents import ROWS_VERSION, find_files, identify_content
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json
 from modeling_posgpt import PosGPTConfig
+from posgpt.imports import list_imports
 from posgpt.training.checkpoints import WEIGHTS_FILE, read_step
-from posgpt.training.encodings import list_imports
 from posgpt.training.saved_models import find_model_file
 
 RUN_FILE = "run.json"
