@@ -208,10 +208,10 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 
 def load_yaml(path: str | os.PathLike, what: str) -> Any:
     """Return what a YAML file holds; `what` names its role in the message."""
-    path = check_is_file(path, what)
+    lines = [line for _, line in read_lines(path, what)]
     # PyYAML's constructors raise exceptions of many types, for a date such as 2024-13-40.
     with reraise_as_bad_input(f"{path}: not YAML that can be read", "fix it there.", Exception):
-        return yaml.load(path.read_bytes(), _Loader)
+        return yaml.load("\n".join(lines), _Loader)
 
 
 def hash_file(path: str | os.PathLike) -> str:

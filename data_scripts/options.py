@@ -146,6 +146,7 @@ class OptionParser(HfArgumentParser):
     def read_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return options from a file or from Python, read as `read` does. None and an empty list unset an option."""
         argv, unread = [], {}
+        placed = {each.dest for each in self._actions if not each.option_strings}
         for name, value in values.items():
             action = self._option_string_actions.get(f"--{name}")
             value = [*value] if isinstance(value, tuple) else value
@@ -155,8 +156,12 @@ class OptionParser(HfArgumentParser):
             if action and action.nargs == "+" and is_list and not is_unread:
                 argv += [f"--{name}", *map(str, value)]
             # A dictionary or a list would be JSON on a command line.
-            elif action and (value in (None, []) or (isinstance(value, dict | list) and action.type is str)):
-                unread[action.dest] = value
+            elif (
+                name in placed
+                or action
+                and (value in (None, []) or (isinstance(value, dict | list) and action.type is str))
+            ):
+                unread[action.dest if action else name] = value
             else:
                 # YAML reads `no` as false.
                 argv.append(f"--{name}={'no' if value is False else value}")

@@ -358,6 +358,8 @@ def test_recipes(refused, world, tmp_path):
     ):
         recipe.write_text(content)
         refused(match, train_pretrain, recipe, *corpus)
+    recipe.write_bytes("pretrain:\n  # für alle\n".encode("latin1"))
+    refused("mine.yaml, line 2: byte 6 of the line is not UTF-8; save", train_pretrain, recipe, *corpus)
 
 
 def test_a_training_needs_a_folder_to_save_to(run, world, tmp_path, monkeypatch):

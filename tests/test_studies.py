@@ -379,7 +379,8 @@ def test_positions_on_the_command_line_are_those_of_rows_that_name_none(monkeypa
     _, rows = sweep.load_study(sweep.SweepArguments("mine", position_embedding_type="none"), content)
     assert [row.pretrain["position_embedding_type"] for row in rows.values()] == ["none", "alibi"]
     monkeypatch.setattr(sweep, "_run", lambda *given: given)
-    options = {"seeds": [43], "position_embedding_type": "none", "output_dir": str(tmp_path)}
+    # One seed may stand for a list of it, as on a command line.
+    options = {"seeds": 43, "position_embedding_type": "none", "output_dir": str(tmp_path)}
     _, study, rows = sweep.run_study("inverse", **options)
     assert study.seeds == [43] and {row.pretrain["position_embedding_type"] for row in rows.values()} == {"none"}
 
