@@ -223,13 +223,18 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
 
 
 def _read_table(path: str, columns: Columns) -> Iterator[tuple[str, str, str]]:
-    for i, (where, row) in enumerate(open_table(path, "documents", columns.dataset_config_name)):
-        # Later lines of JSON may leave out what is empty.
-        for name in ("title_column", "text_column") if i == 0 else ():
-            if (column := getattr(columns, name)) not in row:
-                raise BadInput(f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{name}.")
+    absent, there = ["title_column", "text_column"], dict[str, Any]()
+    for where, row in open_table(path, "documents", columns.dataset_config_name):
+        if absent:
+            absent, there = [name for name in absent if getattr(columns, name) not in row], there | row
+            # Lines of JSON may leave out what is empty.
+            if absent and detect_format(path) != "json":
+                break
         title, text = read_title(row.get(columns.title_column), where), read_cell(row.get(columns.text_column), where)
         yield where, title, f"{title}. {text}" if title else text
+    if absent and there:
+        column = getattr(columns, absent[0])
+        raise BadInput(f"{path}: has no column {column!r}, but {', '.join(there)}; name one with --{absent[0]}.")
 
 
 def read_cell(value: Any, where: str) -> str:

@@ -181,6 +181,13 @@ def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     assert not (tmp_path / "bad").exists()
 
 
+def test_the_first_line_of_json_lines_may_leave_out_a_column(tmp_path):
+    (file := tmp_path / "wiki.jsonl").write_text('{"title": "Ada Ek"}\n{"title": "Bo Li", "text": "Born in Oslo ."}\n')
+    assert list(load_corpus(file)["text"]) == ["Ada Ek. ", "Bo Li. Born in Oslo ."]
+    with pytest.raises(BadInput, match="has no column 'texts', but title, text; name one with --text_column"):
+        load_corpus(file, documents.Columns(text_column="texts"))
+
+
 def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
     asked = []
 
