@@ -48,6 +48,14 @@ GROUPINGS = {
         "how often the answer is told, from",
         {"value": "log", "base": 2},
     ),
+    "true_documents": Grouping(
+        "contradictions",
+        lambda world, index, relation: world.count_told(index),
+        lambda numbers: numbers,
+        "correct documents: {}",
+        "documents that tell the correct answer",
+        {"value": "linear"},
+    ),
     "sentence": Grouping(
         "fixed_order",
         lambda world, index, relation: world.find_sentence(index, *QUESTIONS[relation].told),
@@ -265,11 +273,10 @@ def name_run(run: Record) -> dict[str, int]:
 
 
 def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
-    """Return a line for each row, seed and question: its `relation` and `title`, the `answer`, whether it is `right`, the `surprisal` of the
-    correct one in bits, in a world with `frequency` how often a person's answer is `told`, and in one with `fixed_order` in which `sentence`;
-    in several worlds the `world`.
+    """Return a line for each row, seed and question: its `relation` and `title`, the `answer` and its `probability`, whether it is `right`, the
+    `surprisal` of the correct one in bits, and of GROUPINGS those that the world has; in several worlds the `world`.
     """
-    columns = {"relation": "relations", "title": "titles", "answer": "answers"}
+    columns = {"relation": "relations", "title": "titles", "answer": "answers", "probability": "probabilities"}
     columns |= {"right": "right", "surprisal": "surprisals"} | {column: column for column in GROUPINGS}
     tables = []
     for name, run in ((name, run) for name, of_row in runs.items() for run in of_row):

@@ -573,6 +573,8 @@ def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_proc
             "language": "german",
             "relations": ["birthplace", "birth year"],
             "fixed_order": True,
+            "biographies_per_person": 2,
+            "contradictions": 0.5,
         },
         "pretrain": {"recipe": recipe, "max_steps": 1},
         "rows": {"windows": {}},
@@ -590,6 +592,13 @@ def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_proc
     assert [cells["windows"][cells["row"].index(f"told in sentence {number}")] for number in (1, 2)] == ["0.0%"] * 2
     answers = pd.read_csv(tmp_path / "out" / "dev" / "answers.csv")
     assert set(answers.groupby("title")["sentence"].agg(tuple)) == {(1, 2), (2, 1)}
+    # Those with no correct document are not counted.
+    world = World(**study["world"])
+    told = {world.name_person(i): world.count_told(i) for i in range(68, 85)}
+    assert [*answers["true_documents"]] == [*map(told.get, answers["title"])] and set(told.values()) == {0, 1, 2}
+    assert [name for name in cells["row"] if "correct documents" in name] == [
+        f"correct documents: {i}" for i in (1, 2)
+    ]
 
 
 def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_process, tmp_path):
