@@ -259,7 +259,9 @@ def open_table(path: str, what: str, config_name: str | None = None) -> Iterator
     if kind in ("csv", "json"):
         yield from _read_csv(path, role) if kind == "csv" else _read_json(path, role)
         return
-    file = check_is_file(path, role) if kind == "parquet" else None
+    file = None if kind == "hub" else check_is_file(path, role)
+    if kind is None:
+        raise BadInput(f"{path}: is no {role}; give JSON Lines, CSV or Parquet, with a name that ends so.")
     try:
         # Much faster than row by row.
         if file:

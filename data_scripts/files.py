@@ -206,11 +206,11 @@ _FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$", re.ASCII)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 
-def load_yaml(path: str | os.PathLike, what: str) -> Any:
+def load_yaml(path: str | os.PathLike, what: str, fix: str = "fix it there.") -> Any:
     """Return what a YAML file holds; `what` names its role in the message."""
     lines = [line for _, line in read_lines(path, what)]
     # PyYAML's constructors raise exceptions of many types, for a date such as 2024-13-40.
-    with reraise_as_bad_input(f"{path}: not YAML that can be read", "fix it there.", Exception):
+    with reraise_as_bad_input(f"{path}: not YAML that can be read", fix, Exception):
         return yaml.load("\n".join(lines), _Loader)
 
 

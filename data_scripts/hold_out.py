@@ -98,7 +98,9 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     questions = load_questions(questions_file, answers=True, known=relations, corpus=corpus)
     if corpus:
         questions = questions.rename(match_cases(questions.titles, iterate_titles(corpus)))
-    asked, documents_of, file_of = Counter(questions.titles), dict[str, list[int]](), dict[str, str]()
+    # In any case: `ANA LIND` is Ana Lind.
+    keys = [*map(fold_case, questions.titles)]
+    asked, documents_of, file_of = Counter(keys), dict[str, list[int]](), dict[str, str]()
     # Without its document, what dev and test ask about a title could not be known.
     kept = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir and people]
     known = [*relations, *questions.relations]
@@ -107,21 +109,21 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     asked_elsewhere = fold_case("\n".join(titles))
 
     def is_asked_elsewhere(title: str) -> bool:
-        return any(find_words([fold_case(title)], asked_elsewhere))
+        return any(find_words([title], asked_elsewhere))
 
     if people and corpus:
         for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
-            documents_of.setdefault(title, []).append(i)
+            documents_of.setdefault(fold_case(title), []).append(i)
     documented = [title for title in asked if title in documents_of]
     # A form that nobody has named is recognized by two questions, which stay in training.
     named, forms_of = {*RELATIONS.values(), *relations}, defaultdict[str, Counter](Counter)
-    for title, relation in zip(questions.titles, questions.relation_per_question, strict=True):
+    for title, relation in zip(keys, questions.relation_per_question, strict=True):
         if relation not in named:
             forms_of[title][relation] += 1
     trained = sum(forms_of.values(), Counter[Relation]())
     calibration, taken_out = 0, list[str]()
     drawn = np.random.default_rng(arguments.seed).permutation(len(questions))
-    for title in dict.fromkeys(questions.titles[row] for row in drawn):
+    for title in dict.fromkeys(keys[row] for row in drawn):
         if any(trained[form] - count < 2 for form, count in forms_of[title].items()):
             continue
         if calibration < pairs:
@@ -142,19 +144,23 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         )
     left_out = {i for title in taken_out for i in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
-    naming, copied = 0, set[str]()
+    naming, copied, rows_of = 0, set[str](), defaultdict[str, list[int]](list)
+    unseen = {title for title, key in zip(questions.titles, keys, strict=True) if file_of.get(key) == UNSEEN_FILE}
+    for number, (title, key, answer) in enumerate(zip(questions.titles, keys, questions.answers, strict=True)):
+        # What others are asked may name somebody of whom nothing may be told: in a title such as `A or B`, of no document.
+        said = f"{'' if key in documents_of else title}\t{answer}"
+        if (file := file_of.get(key, train_name)) != UNSEEN_FILE and any(find_words(unseen, said)):
+            naming += 1
+        else:
+            rows_of[file].append(number)
+    if not rows_of[train_name] or not rows_of[CALIBRATION_FILE]:
+        raise BadInput(
+            f"{questions_file}: nearly all questions name who is taken out of the corpus; choose fewer --people."
+        )
     with write_lines(output_dir, files) as (write_line, lines):
-        for title, text, answer in zip(questions.titles, questions.texts, questions.answers, strict=True):
-            # What others are asked may name somebody of whom nothing may be told: in a title such as `A or B`, of no document.
-            said = f"{'' if title in documents_of else title}\t{answer}"
-            if (file := file_of.get(title, train_name)) != UNSEEN_FILE and any(find_words(taken_out, said)):
-                naming += 1
-            else:
-                write_line(file, f"{text}\t{answer}")
-        if not lines[train_name] or (pairs and not lines[CALIBRATION_FILE]):
-            raise BadInput(
-                f"{questions_file}: nearly all questions name who is taken out of the corpus; choose fewer --people."
-            )
+        for file, rows in rows_of.items():
+            for line in questions.take(rows).format_lines():
+                write_line(file, line)
         for i, document in enumerate(corpus or ()):
             if i not in left_out:
                 title, text = document["title"], document["text"]

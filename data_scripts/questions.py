@@ -91,6 +91,14 @@ class Questions:
         texts, answers = ([column[row] for row in rows if column] for column in (self.texts, self.answers))
         return Questions(self.paths, relations, texts, answers)
 
+    def format_lines(self) -> list[str]:
+        """Return lines of a TSV that `load_questions` reads as these questions with their answers."""
+        lines = [("", f"{text}\t{answer}") for text, answer in zip(self.texts, self.answers, strict=True)]
+        if _unquote(lines) != lines:
+            # Marks that belong to a cell would be taken for a program's, which doubles them.
+            lines = [(where, re.sub(r'[^\t]*"[^\t]*', _quote, line)) for where, line in lines]
+        return [line for _, line in lines]
+
     def rename(self, titles: Mapping[str, str]) -> "Questions":
         """Return the questions with the titles that `titles` has for theirs."""
         if all(titles.get(title, title) == title for title in self.titles):
@@ -162,6 +170,10 @@ def load_questions(
 def is_question(text: str) -> bool:
     """Return whether a text ends as questions do."""
     return _ENDS_QUESTION.search(text) is not None
+
+
+def _quote(cell: re.Match) -> str:
+    return '"{}"'.format(cell[0].replace('"', '""'))
 
 
 def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
@@ -13,9 +13,9 @@ from typing import NamedTuple
 from datasets import Dataset
 
 from data_scripts.errors import BadInput
-from data_scripts.files import load_yaml
+from data_scripts.files import check_text, load_yaml
 from data_scripts.options import option
-from data_scripts.titles import iterate_titles
+from data_scripts.titles import fold_case, iterate_titles
 from data_scripts.words import FULL_STOPS, WORD, list_word_spans
 from modeling_posgpt.configuration_posgpt import check_relation
 
@@ -173,7 +173,8 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
     """Load the relations that a YAML file names; none without a file."""
     if path is None:
         return []
-    relations = load_yaml(path, "YAML file of relations")
+    fix = "fix it there; a wording with {title} needs quotation marks."
+    relations = load_yaml(path, "YAML file of relations", fix)
     if not isinstance(relations, dict) or not relations:
         raise BadInput(f"{path}: holds no relations; give NAME: {{wordings: ['Who directed {{title}}?']}}.")
     named: dict[str, str] = {}
@@ -185,6 +186,11 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
         if unknown := sorted(map(str, settings.keys() - {"wordings", "baseline"})):
             raise BadInput(f"{path}: relation {name!r} has {unknown[0]!r}, which is neither wordings nor baseline.")
         for wording in settings["wordings"]:
+            check_text(str(path), wording, name=wording)
+            if "\t" in wording or len(wording.splitlines()) > 1:
+                raise BadInput(
+                    f"{path}: wording {wording!r} has a tab or a line break, which no question has; remove it."
+                )
             if (other := named.setdefault(wording, name)) != name:
                 raise BadInput(
                     f"{path}: {other!r} and {name!r} have the same wording {wording!r}; leave one of them out."
@@ -307,11 +313,22 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     A question may hold several: `When was Apollo 11 launched?` has `Apollo`, too. What most questions share counts, and then
     the longest title.
     """
-    around: list[list[tuple[str, str]]] = []
     longest = max(map(len, titles), default=0)
-    for question in questions if titles else ():
-        spans = list_word_spans(question, longest)
-        around.append([(question[:start], question[end:]) for start, end in spans if question[start:end] in titles])
+
+    def find_around(titles: Collection[str], respell: Callable[[str], str]) -> list[list[tuple[str, str]]]:
+        return [
+            [
+                (question[:start], question[end:])
+                for start, end in list_word_spans(question, longest)
+                if respell(question[start:end]) in titles
+            ]
+            for question in (questions if titles else ())
+        ]
+
+    around = find_around(titles, str)
+    if not any(around):
+        # All may have been typed in lower case.
+        around = find_around({fold_case(title) for title in titles}, fold_case)
     counts = Counter(chain(*around))
     around = [sorted(own, key=lambda each: (-counts[each], len("".join(each)))) for own in around if own]
     chosen = Counter(best for best, *_ in around)

@@ -134,7 +134,7 @@ class Interview:
             if (corpus_file or not own) and self.model.count_free_positions(text) > 0:
                 own += [text[start:end] for start, end in list_word_spans(text)]
         documents = find_documents(corpus_file, set(chain(*names)), self.arguments) if corpus_file else {}
-        notes += filter(None, [describe_unknown_characters(texts, self.tokenizer, "questions")])
+        first = len(notes)
         for text, relation, own in zip(texts, asked, names, strict=True):
             found = [name for name in own if name in documents]
             typed = max(found, key=len, default="")
@@ -161,6 +161,8 @@ class Interview:
                 notes.append(f"{question!r}: do you mean {forms}?")
                 if title and len(meant) == 1:
                     questions.append(Prediction(meant[0].ask(title), "", meant[0].name, title))
+        asked_as = [each.question for each in questions]
+        notes[first:first] = filter(None, [describe_unknown_characters(asked_as, self.tokenizer, "questions")])
         try:
             predictions = answer_questions(questions, self.model, self.tokenizer, NUM_ALTERNATIVES)
         except ValueError as error:

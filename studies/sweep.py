@@ -430,8 +430,8 @@ class Sweep:
         pairs = self.load_pairs(row)
         # The draws of one seed contain each other.
         chosen = pairs.take(sorted(np.random.default_rng(seed).permutation(len(pairs))[:number].tolist()))
-        lines = map("{}\t{}\n".format, chosen.texts, chosen.answers)
-        write_file(self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE), "".join(lines))
+        lines = "".join(f"{line}\n" for line in chosen.format_lines())
+        write_file(self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE), lines)
 
     def train(self, row: Row, seed: int, threads: int | None = None) -> Record:
         """Train a row's model, unless that is done; return what `train` returns of each stage by its name."""

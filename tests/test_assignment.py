@@ -200,6 +200,16 @@ def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(r
     )
 
 
+def test_a_submission_that_runs_when_it_is_imported_is_told_so_in_each_part(assignment, tmp_path):
+    guard = 'if __name__ == "__main__":'
+    folder = hand_in(tmp_path / "bo", (guard, f"raise SystemExit(2)\n{guard}"))
+    failures = grade.find_failures(assignment / "teacher" / "hidden_tests", folder / "solution.py", 60)
+    assert failures.keys() == {*NAMES}
+    assert all(
+        'SystemExit: 2; what it runs belongs below if __name__ == "__main__":' in why for why in failures.values()
+    )
+
+
 def test_what_was_graded_before_a_run_was_stopped_is_kept(run, assignment, tmp_path, monkeypatch):
     copy = shutil.copytree(assignment, tmp_path / "assignment")
     shutil.rmtree(copy / "grades", ignore_errors=True)
@@ -312,6 +322,9 @@ def test_a_submission_without_code_loses_its_parts_and_predictions_are_read_as_t
     assert grade.grade_predictions(tmp_path / "empty" / "predictions.txt", ["Rome", "Oslo"]) == "100.0%"
     (tmp_path / "empty" / "nothing.txt").touch()
     assert grade.grade_predictions(tmp_path / "empty" / "nothing.txt", ["Rome", "Oslo"]) == "0 lines for 2 questions"
+    for text, encoding, said in (("Rome\nOslo\n\n", "utf-8", "100.0%"), ("Rome\nOslo\n", "utf-16", "not in UTF-8")):
+        (tmp_path / "empty" / "other.txt").write_text(text, encoding=encoding)
+        assert grade.grade_predictions(tmp_path / "empty" / "other.txt", ["Rome", "Oslo"]) == said
     monkeypatch.setattr(grade, "find_failures", lambda *_: dict.fromkeys(NAMES, ""))
     hand_in(tmp_path / "whole")
     # A pattern, as PowerShell passes it on.

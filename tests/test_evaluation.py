@@ -68,6 +68,23 @@ def test_the_functions_behind_the_commands_return_values(world, tiny_pretrained,
         )
     )
     assert not (tmp_path / "predictions.txt").exists() and (tmp_path / "london.txt").exists()
+    # What no evaluation wrote is not replaced.
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.json").write_text("{}")
+    with pytest.raises(BadInput, match="other/metrics.json: no evaluation wrote it; give another folder"):
+        evaluate(EvaluationArguments(test_file=[elsewhere], baseline="London", output_dir=str(tmp_path / "other")))
+
+
+def test_titles_are_asked_as_the_corpus_spells_them_and_what_cannot_be_written_is_named(
+    world, tiny_pretrained, tmp_path
+):
+    name, test = (world / "wiki.txt").read_text().split(". ")[0], tmp_path / "test.tsv"
+    test.write_text(f"Where was {name.lower()} born?\t{'Rome' * 40}\n")
+    options = {"model_name_or_path": str(tiny_pretrained["rotary"]), "output_dir": str(tmp_path / "out")}
+    result = evaluate(EvaluationArguments(test_file=[str(test)], corpus_file=str(world / "wiki.txt"), **options))
+    assert [each.title for each in result.predictions] == [name]
+    assert "1 titles differ from the corpus's in case" in str(result)
+    assert "1 of 1 answers do not fit behind their questions" in str(result)
 
 
 def test_any_of_several_answers_is_correct_and_all_are_asked_for(world, tiny_pretrained, tmp_path, monkeypatch):

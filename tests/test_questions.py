@@ -136,6 +136,19 @@ def test_quotation_marks_of_an_answers_own_are_kept_beside_one_with_a_comma(tmp_
     assert load_questions(tmp_path / "train.tsv").answers == answers
 
 
+def test_marks_of_an_answers_own_are_kept_when_questions_are_written_again(tmp_path):
+    answers = ['"Hello, Ada!"', '"Hello, Bo!"', "Rome"]
+    with (tmp_path / "all.tsv").open("w") as file:
+        csv.writer(file, delimiter="\t").writerows(
+            zip((f"Where was {name} born?" for name in "ABC"), answers, strict=True)
+        )
+    questions = load_questions(tmp_path / "all.tsv")
+    # Of all, of those that look as if a program had quoted them, and of those without marks.
+    for rows in ([0, 1, 2], [0, 1], [2]):
+        (tmp_path / "some.tsv").write_text("\n".join(questions.take(rows).format_lines()))
+        assert load_questions(tmp_path / "some.tsv").answers == [answers[row] for row in rows]
+
+
 def test_spaces_of_all_scripts_at_a_questions_ends_are_no_part_of_it(tmp_path):
     (tmp_path / "train.tsv").write_text(
         "Where was Ada Ek born?\u00a0\tRome\n\u3000Where was Bo Ek born?\tOslo\n", encoding="utf-8"

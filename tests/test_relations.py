@@ -51,6 +51,13 @@ def test_a_relation_with_several_wordings_is_one_line_of_the_table(tmp_path, mon
     assert read_relations({"end": {"wordings": list(end.wordings)}})[0].wordings == end.wordings
 
 
+def test_titles_are_recognized_where_all_questions_are_in_lower_case(tmp_path):
+    (tmp_path / "wiki.txt").write_text("".join(f"{name}. It grows .\n" for name in ("Ash Tree", "Fig Tree", "Oak")))
+    asked = ["ash tree", "fig tree", "oak", "elm"]
+    (tmp_path / "pairs.tsv").write_text("".join(f"where does {title} grow?\there\n" for title in asked))
+    assert load_questions(tmp_path / "pairs.tsv", corpus=load_corpus(tmp_path / "wiki.txt")).titles == asked
+
+
 def test_titles_that_no_document_has_do_not_hide_longer_titles(tmp_path):
     titles = ["Oak", "Elm", "Ash", "Ash Tree", "Fig Tree", "Rose"]
     (tmp_path / "wiki.txt").write_text("".join(f"{title}. It grows .\n" for title in titles))
@@ -243,6 +250,9 @@ def test_two_relations_of_one_name_are_refused(tmp_path):
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?', 'Who led {title}?']\n",
             "relations.yaml: 'a' and 'b' have the same wording 'Who led {title}.'; leave one of them out",
         ),
+        ("a: {wordings: ['Born⁇ {title}?']}", "relations.yaml: holds '⁇', which the model reserves"),
+        ('a: {wordings: ["Born\\t{title}?"]}', "relations.yaml: wording .* has a tab or a line break"),
+        ("a: {wordings: [Who led {title}?]}", r"relations.yaml: .* a wording with \{title\} needs quotation marks"),
         ("{}\n", "relations.yaml: holds no relations"),
         ("- a\n", "relations.yaml: "),
         ("a: [\n", "relations.yaml: "),

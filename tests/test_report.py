@@ -196,6 +196,14 @@ def test_people_are_held_out_by_titles_in_another_case(tmp_path):
     counts = split(tmp_path / "out", tmp_path / "pairs.tsv", tmp_path / "wiki.txt", pairs=2, people=3)
     assert [*counts.values()] == [4, 2, 3, 6]
     assert "Where was The Film " in (tmp_path / "out" / "unseen.tsv").read_text()
+    # Of a title that documents spell in two ways, all are taken out.
+    films = [f"{title} {i}" for i in range(9) for title in ("The Film", "THE FILM")]
+    rows = "".join(json.dumps({"title": film, "text": "Made in Rome ."}) + "\n" for film in films)
+    (tmp_path / "wiki.jsonl").write_text(rows)
+    split(tmp_path / "both", tmp_path / "pairs.tsv", tmp_path / "wiki.jsonl", pairs=2, people=3)
+    unseen = re.findall(r"film (\d)", (tmp_path / "both" / "unseen.tsv").read_text().lower())
+    left = (tmp_path / "both" / "documents.jsonl").read_text().lower()
+    assert len(unseen) == 3 and [left.count(f'film {i}"') for i in unseen] == [0] * 3 and left.count("\n") == 12
 
 
 def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):

@@ -22,7 +22,8 @@ class ReportArguments(Columns):
     """What a report looks up, and when it answers."""
 
     corpus_file: str | None = option(
-        "report: the corpus that the model has read, for the evidence of each answer.", default=None
+        "The corpus that the model has read: titles are asked in its spelling, and a report has the evidence of each answer.",
+        default=None,
     )
     abstain_below: Annotated[float | None, Range(0, 1)] = option(
         "report: the confidence below which the answer is: I don't know.", default=None
@@ -99,12 +100,15 @@ class EvaluationArguments(RelationArguments, ReportArguments):
             raise BadInput(
                 f"--baseline gives everyone one answer and asks no model; leave out --{given[0]}, or --baseline."
             )
-        of_a_report = ["corpus_file", "calibration_file", "unseen_file", "fictional_people", "abstain_below"]
+        of_a_report = ["calibration_file", "unseen_file", "fictional_people", "abstain_below"]
         if not self.report and (given := list_given(self, of_a_report)):
             raise BadInput(f"--{given[0]} is for a report; add --report with a folder.")
         check_columns(self, self.corpus_file)
         for folder in self.folders:
             check_is_folder_or_new(folder)
+            # An evaluation writes both.
+            if (folder / METRICS_FILE).exists() and not (folder / DETAILS_FILE).exists():
+                raise BadInput(f"{folder / METRICS_FILE}: no evaluation wrote it; give another folder, or remove it.")
         if self.predictions_file:
             file = Path(self.predictions_file)
             if file.exists() and not file.is_file():

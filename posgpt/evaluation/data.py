@@ -181,6 +181,12 @@ def check_questions(
         for path in test.paths
         if hash_file(path) in training_files
     ]
+    pairs = zip(test.texts, test.answers, strict=False)
+    if full := sum(len(answer) > model.count_free_positions(text) for text, answer in pairs):
+        warnings.append(
+            f"{test.path}: {full} of {len(test)} answers do not fit behind their questions into the model's maximum sequence length"
+            f" of {model.config.max_position_embeddings} characters, and count as wrong; shorten the questions."
+        )
     if cut := sum(len(answer) > max_new_tokens for answer in test.answers):
         warnings.append(
             f"{test.path}: {cut} of {len(test)} answers are longer than {max_new_tokens} characters, which is where the"

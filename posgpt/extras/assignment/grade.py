@@ -89,9 +89,14 @@ def grade_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
     """Say how many of the test questions a submission's predictions answer."""
     if not predictions_file.is_file():
         return "not handed in"
-    text = predictions_file.read_text(encoding="utf-8-sig", errors="replace")
-    # Not splitlines: an answer may have one of the rarer line breaks.
+    try:
+        text = predictions_file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        return "not in UTF-8"
+    # Not splitlines: an answer may have one of the rarer line breaks. The last one may be empty, or an empty line follow it.
     predictions = text.removesuffix("\n").split("\n") if text else []
+    if len(predictions) == len(answers) + 1 and not predictions[-1]:
+        predictions.pop()
     if len(predictions) != len(answers):
         return f"{len(predictions)} lines for {len(answers)} questions"
     return f"{match_exactly(predictions, answers).mean():.1%}"

@@ -79,7 +79,11 @@ def reference() -> SimpleNamespace:
 def solution() -> SimpleNamespace:
     # A submission that imports the solution's own library gets an ImportError.
     sys.modules.update(dict.fromkeys(("posgpt", "data_scripts", "modeling_posgpt", "transformers")))  # type: ignore[arg-type]
-    return SimpleNamespace(**runpy.run_path(os.environ["SOLUTION"], run_name="solution"))
+    try:
+        return SimpleNamespace(**runpy.run_path(os.environ["SOLUTION"], run_name="solution"))
+    except (Exception, SystemExit) as error:
+        hint = "" if isinstance(error, SyntaxError) else '; what it runs belongs below if __name__ == "__main__":'
+        pytest.fail(f"it cannot be imported: {type(error).__name__}: {error}{hint}", pytrace=False)
 
 
 @pytest.mark.parametrize("part", CASES)
