@@ -10,7 +10,7 @@ from pathlib import Path
 from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_file, hash_file
 from modeling_posgpt import POSITION_EMBEDDINGS
-from posgpt.positions.tasks import TASKS
+from posgpt.positions.tasks import TASKS, Task
 
 #: Files that the processes which a study starts import, too.
 VARIABLE = "POSGPT_IMPORT"
@@ -19,7 +19,7 @@ VARIABLE = "POSGPT_IMPORT"
 def import_file(file: Path) -> None:
     """Run a Python file that registers position encodings or tasks; raise BadInput when it fails or registers none."""
     check_is_file(file, "Python code")
-    name, before = file.stem, {*POSITION_EMBEDDINGS, *TASKS}
+    name, encodings, tasks = file.stem, {*POSITION_EMBEDDINGS}, dict(TASKS)
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) == str(file.resolve()):
         return
@@ -38,12 +38,18 @@ def import_file(file: Path) -> None:
                 r"(?m)^from \.(\w+) import", r"from modeling_posgpt.\1 import", decode_source(file.read_bytes())
             )
             exec(compile(code, str(file), "exec"), vars(module))
-        if before == {*POSITION_EMBEDDINGS, *TASKS}:
+        if changed := [each for each, task in tasks.items() if TASKS.get(each) is not task]:
+            raise BadInput(f"{file}: {changed[0]!r} is a task already; give yours another name.")
+        if wrong := [each for each, task in TASKS.items() if not isinstance(task, Task)]:
+            raise BadInput(f"{file}: {wrong[0]!r} in TASKS is no Task; write Task(...) around its function.")
+        if encodings == {*POSITION_EMBEDDINGS} and tasks == TASKS:
             raise BadInput(
                 f'{file}: registers no position encoding and no task; put @register("NAME") above a class, or a Task into TASKS.'
             )
     except BadInput:
         del sys.modules[name]
+        TASKS.clear()
+        TASKS.update(tasks)
         raise
 
 

@@ -2,14 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from conftest import ROOT
 from data_scripts.errors import BadInput
 from modeling_posgpt import POSITION_EMBEDDINGS
-from posgpt.imports import VARIABLE
+from posgpt.imports import VARIABLE, import_file
 from posgpt.positions import study
 from posgpt.positions.report import NOT_LEARNED, describe_ranks, draw_mean_ranks, group_runs, write_report
 from posgpt.positions.tasks import (
@@ -254,30 +257,73 @@ def test_a_corrected_task_does_not_keep_its_runs(run, small, tmp_path, monkeypat
     assert "runs to come" not in run(study, *small, "--tasks", "copy", "--processes", 1)
 
 
+def draw_noise(rng, rows, length):
+    return 2 * [rng.integers(3, size=(rows, 7))]
+
+
 @pytest.mark.parametrize(
-    "draw, fields, message",
+    "draw, message",
     [
-        (
-            lambda rng, rows, length: 2 * [np.zeros((rows, 7), int) + 3],
-            {},
-            "'own' at length 1 draws 3 to 3, not whole .* its 3 symb",
-        ),
-        (lambda rng, rows, length: 2 * [np.zeros((rows, 7))], {}, "draws 0.0 to 0.0, not whole numbers"),
-        (
-            lambda rng, rows, length: [np.zeros((rows, 7), int), np.zeros((rows, 6), int)],
-            {},
-            r"\(2, 7\) and labels \(2, 6\)",
-        ),
-        (lambda rng, rows, length: 2 * [np.full((rows, 7), UNGRADED)], {}, "has no label that is graded"),
-        (lambda rng, rows, length: rng.nothing, {}, "'own' at length 1: .* no attribute 'nothing'; correct"),
-        (lambda rng, rows, length: 2 * [np.zeros((rows, 7), int)], {"tested": (1, 2)}, "longest, 2, and longer ones"),
+        (lambda rng, rows, length: 2 * [rng.integers(4, size=(rows, 7))], "draws 0 to 3, not whole .* its 3 symbols"),
+        (lambda rng, rows, length: 2 * [rng.random((rows, 7))], "draws 0.* not whole numbers"),
+        (lambda rng, rows, length: [np.zeros((rows, 7)), np.zeros((rows, 6))], r"\(3, 7\) and labels \(3, 6\)"),
+        (lambda rng, rows, length: draw_noise(rng, 2, length), r"inputs \(2, 7\) .* not twice \(3, width\)"),
+        (lambda rng, rows, length: 2 * [rng.integers(3, size=(rows, rng.integers(9)))], "or another width each time"),
+        (lambda rng, rows, length: [draw_noise(rng, rows, 1)[0], np.full((rows, 7), UNGRADED)], "no label that is gr"),
+        (lambda rng, rows, length: rng.nothing, "'own' at length 1: .* no attribute 'nothing'; correct"),
+        (lambda rng, rows, length: draw_noise(rng, {1: rows, 2: rows}[length], 1), "'own' at length 3: 3; correct"),
+        (lambda rng, rows, length: draw_noise(np.random.default_rng(0), rows, 1), "the same from another generator"),
+        (lambda rng, rows, length: draw_noise(np.random.default_rng(), rows, 1), "something else from the same gen"),
     ],
 )
-def test_a_task_that_no_model_could_be_trained_on_is_refused(run, monkeypatch, draw, fields, message):
-    fields = {"trained": (1, 2), "tested": (1, 3)} | fields
-    monkeypatch.setitem(study.TASKS, "own", Task(draw, 3, **fields))
+def test_what_no_model_could_be_trained_on_is_refused(run, monkeypatch, draw, message):
+    monkeypatch.setitem(study.TASKS, "own", Task(draw, 3, trained=(1, 2), tested=(1, 3)))
     with pytest.raises(SystemExit, match=f"^error: task [^\n]*{message}[^\n]*$"):
         run(study, "--tasks", "own", "--encodings", "none", "--output_dir", "never")
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"tested": (1, 2)}, "longest, 2, and longer ones"),
+        ({"trained": 2}, "correct its recipe"),
+        ({"steps": 0}, "whole ones above 0"),
+        ({"tested": (1.0, 3)}, "whole ones above 0"),
+    ],
+)
+def test_a_recipe_that_no_model_could_be_trained_by_is_refused(fields, message):
+    with pytest.raises(BadInput, match=message):
+        Task(draw_noise, 3, **{"trained": (1, 2), "tested": (1, 3)} | fields).check("own")
+
+
+OWN_TASKS = """
+from posgpt.positions.tasks import TASKS, Task, copy
+
+def make(number):
+    def draw(rng, rows, length):
+        inputs, labels = copy(rng, rows, length)
+        # As some libraries have them.
+        return inputs.astype("int32").tolist(), labels.astype("int32")
+    return draw
+
+for number in (1, 2):
+    TASKS[f"own_{number}"] = Task(make(number), 66, trained=(3, 4), tested=(4, 5), rows=4, tokens=64, steps=2)
+"""
+
+
+def test_tasks_that_a_function_of_ones_own_makes_are_trained_in_several_processes(tmp_path):
+    (tmp_path / "own_tasks.py").write_text(OWN_TASKS)
+    (tmp_path / "same_name.py").write_text(OWN_TASKS.replace("own_{number}", "copy"))
+    (tmp_path / "no_task.py").write_text("from posgpt.positions.tasks import TASKS, copy\nTASKS['mine'] = copy")
+    command = [sys.executable, "-m", "posgpt", "positions", "--encodings", "none", "--output_dir", tmp_path / "runs"]
+    command += ["--seeds", "1", "--tasks", "own_1", "own_2", "--processes", "2", "--import", tmp_path / "own_tasks.py"]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert shown.returncode == 0, shown.stderr
+    assert [run["task"] for run in read_lines(tmp_path / "runs")] == ["own_1", "own_2"]
+    for name, message in (("same_name", "'copy' is a task already"), ("no_task", "'mine' in TASKS is no Task")):
+        with pytest.raises(BadInput, match=f"{name}.py: {message}"):
+            import_file(tmp_path / f"{name}.py")
+    assert "mine" not in TASKS and TASKS["copy"].steps > 2
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_training(run, small, monkeypatch):

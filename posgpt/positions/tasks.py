@@ -3,9 +3,8 @@
 To add one, write a function that draws a batch and add its `Task` to `TASKS`, here or in a file for `--import`.
 """
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from itertools import combinations, product
@@ -213,31 +212,58 @@ class Task:
     tokens: int = 768
     rows: int = 256
 
-    def draw_test(self, length: int) -> Batch:
-        """Return the test set of a length, always the same."""
-        return self.draw(np.random.default_rng((2026, length)), self.rows, length)
+    def __reduce__(self):
+        # Other processes import the same files, and need not be sent functions, which may be made by functions.
+        name = next((name for name, task in TASKS.items() if task.draw is self.draw), None)
+        fields = {each: getattr(self, each) for each in self.__dataclass_fields__ if name is None or each != "draw"}
+        return _rebuild, (name, fields)
 
     def check(self, name: str) -> None:
         """Raise BadInput if a model cannot be trained and tested on what is drawn."""
-        shortest, longest = self.trained
+        with reraise_as_bad_input(f"task {name!r}", "correct its recipe.", TypeError, ValueError):
+            shortest, longest = self.trained
+            numbers = (self.symbols, self.steps, self.layers, self.tokens, self.rows, *self.trained, *self.tested)
+            if not all(type(each) is int and each > 0 for each in numbers):
+                raise ValueError("all numbers but the learning rate have to be whole ones above 0")
         if not shortest <= longest or self.is_beyond.all() or not self.is_beyond.any():
             raise BadInput(f"task {name!r}: tested needs lengths up to trained's longest, {longest}, and longer ones.")
-        for length in (shortest, longest, max(self.tested)):
+        for length in sorted({*self.trained_lengths, *self.tested}):
             where = f"task {name!r} at length {length}"
             with reraise_as_bad_input(where, "correct what it draws.", Exception):
-                inputs, labels = map(np.asarray, self.draw(np.random.default_rng(0), 2, length))
-            if inputs.ndim != 2 or len(inputs) != 2 or inputs.shape != labels.shape:
+                drawn = [self.draw(np.random.default_rng(seed), 3, length) for seed in (0, 0, 1)]
+                (inputs, labels), again, other = [tuple(map(np.asarray, batch)) for batch in drawn]
+                # As many as a test has.
+                self.draw_test(length)
+            if inputs.ndim != 2 or len(inputs) != 3 or len({inputs.shape, labels.shape, other[0].shape}) > 1:
                 raise BadInput(
-                    f"{where} draws inputs {inputs.shape} and labels {labels.shape}, not twice (2, length)."
+                    f"{where} draws inputs {inputs.shape} and labels {labels.shape}, or another width each time, not twice (3, width)."
                 )
+            if not (np.array_equal(inputs, again[0]) and np.array_equal(labels, again[1])):
+                raise BadInput(f"{where} draws something else from the same generator; draw from rng alone.")
+            if length == longest and np.array_equal(inputs, other[0]):
+                raise BadInput(f"{where} draws the same from another generator; draw from rng.")
             graded = labels[labels != UNGRADED]
             if not graded.size:
                 raise BadInput(f"{where} has no label that is graded.")
-            drawn = np.concatenate((inputs.ravel(), graded))
-            if drawn.dtype.kind != "i" or drawn.min() < 0 or drawn.max() >= self.symbols:
+            symbols = np.concatenate((inputs.ravel(), graded))
+            if symbols.dtype.kind not in "iu" or symbols.min() < 0 or symbols.max() >= self.symbols:
                 raise BadInput(
-                    f"{where} draws {drawn.min()} to {drawn.max()}, not whole numbers below its {self.symbols} symbols."
+                    f"{where} draws {symbols.min()} to {symbols.max()}, not whole numbers below its {self.symbols} symbols."
                 )
+
+    def sample(self, rng: np.random.Generator, rows: int, length: int) -> Batch:
+        """Return what `draw` does, as arrays of the integers that torch takes."""
+        inputs, labels = self.draw(rng, rows, length)
+        return np.asarray(inputs, dtype=np.int64), np.asarray(labels, dtype=np.int64)
+
+    def draw_test(self, length: int) -> Batch:
+        """Return the test set of a length, always the same."""
+        return self.sample(np.random.default_rng((2026, length)), self.rows, length)
+
+    @property
+    def trained_lengths(self) -> range:
+        """The lengths of training."""
+        return range(self.trained[0], self.trained[1] + 1)
 
     @property
     def is_beyond(self) -> np.ndarray:
@@ -246,9 +272,13 @@ class Task:
 
     @cached_property
     def drawn(self) -> str:
-        """A hash of the longest test set: another one if the task has been changed."""
-        parts = [part.tolist() for part in self.draw_test(max(self.tested))]
-        return sha256(json.dumps(parts).encode()).hexdigest()[:12]
+        """A hash of all test sets, and of what training reads of each length: another one if the task has been changed."""
+        drawn = sha256()
+        for length in self.trained_lengths:
+            drawn.update(b"".join(part.tobytes() for part in self.sample(np.random.default_rng(length), 8, length)))
+        for length in self.tested:
+            drawn.update(b"".join(part.tobytes() for part in self.draw_test(length)))
+        return drawn.hexdigest()[:12]
 
     @cached_property
     def guesses(self) -> np.ndarray:
@@ -263,13 +293,17 @@ class Task:
 
     def measure_width(self, length: int) -> int:
         """Return how many tokens an example of a length has."""
-        return self.draw(np.random.default_rng(0), 1, length)[0].shape[1]
+        return self.sample(np.random.default_rng(0), 1, length)[0].shape[1]
 
     def describe_recipe(self) -> dict[str, Any]:
         """Return what runs must share to be compared; JSON values."""
         fields = {name: each for name, each in asdict(self).items() if name != "draw"}
         ranges = {"trained": list(self.trained), "tested": list(self.tested)}
         return fields | ranges | {"drawn": self.drawn}
+
+
+def _rebuild(name: str | None, fields: dict[str, Any]) -> Task:
+    return replace(TASKS[name], **fields) if name else Task(**fields)
 
 
 LETTERED = FIRST_SYMBOL + LETTERS

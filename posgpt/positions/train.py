@@ -103,12 +103,12 @@ def fit(model: PosGPTForCausalLM, task: Task, seed: int) -> float:
     adamw: dict[str, Any] = {"betas": (0.9, BETA2), "weight_decay": 0.0, "fused": True}
     optimizer = torch.optim.AdamW(model.parameters(), task.learning_rate, **adamw)
     schedule = get_linear_schedule_with_warmup(optimizer, round(WARMUP * task.steps), task.steps)
-    widths = {length: task.measure_width(length) for length in range(task.trained[0], task.trained[1] + 1)}
+    widths = {length: task.measure_width(length) for length in task.trained_lengths}
     losses = []
     model.train()
     for _ in range(task.steps):
         length = int(rng.integers(task.trained[0], task.trained[1], endpoint=True))
-        logits, labels = predict(model, task.draw(rng, max(1, task.tokens // widths[length]), length))
+        logits, labels = predict(model, task.sample(rng, max(1, task.tokens // widths[length]), length))
         loss = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=UNGRADED)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
