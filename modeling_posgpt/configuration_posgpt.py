@@ -124,7 +124,10 @@ class PosGPTConfig(PreTrainedConfig):
         for name, default in defaults.items():
             if getattr(self, name, None) is None:
                 setattr(self, name, default)
-        if self.rope_parameters is None:
+        if self.rope_parameters and self.rope_parameters.get("rope_theta", 0) is None:
+            # transformers leaves None in parameters that are set later.
+            del self.rope_parameters["rope_theta"]
+        if "rope_theta" not in (self.rope_parameters or ()):
             self.convert_rope_params_to_dict()
 
     @property

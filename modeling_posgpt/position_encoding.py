@@ -255,26 +255,30 @@ def check_is_portable(file: Path, code: str) -> None:
             )
 
 
-def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) -> None:
-    """Let a folder, into which transformers has copied this package's files, have those of these encodings alone.
+def read_code(encoding: type[PositionEncoding]) -> tuple[str, str]:
+    """Return the name of an encoding's module, and its code as a saved model contains it: it imports what it needs from the files beside it.
 
-    A file from outside the package is copied, too; there it imports what it needs from the file beside it. Raise ValueError when it
-    could not.
+    Raise ValueError when it could not.
     """
+    module = encoding.__module__.rpartition(".")[2]
+    source = getattr(sys.modules.get(encoding.__module__), "__file__", None)
+    if source is None or module == "__main__":
+        raise ValueError(
+            f"{encoding.__name__} is defined in no module that a saved model could contain; write it into a file of its"
+            " own and import that."
+        )
+    code = getattr(sys.modules[encoding.__module__], SOURCE, None) or Path(source).read_text(encoding="utf-8")
+    if encoding.__module__ != f"{__package__}.{module}":
+        check_is_portable(Path(source), code)
+    code = re.sub(r"^from modeling_posgpt import", "from .position_encoding import", code, flags=re.M)
+    return module, re.sub(r"^from modeling_posgpt\.(\w+) import", r"from .\1 import", code, flags=re.M)
+
+
+def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) -> None:
+    """Let a folder, into which transformers has copied this package's files, have those of these encodings alone, and of others a copy."""
     table, lines = folder / "position_embeddings.py", []
     for encoding in encodings:
-        module = encoding.__module__.rpartition(".")[2]
-        source = getattr(sys.modules.get(encoding.__module__), "__file__", None)
-        if source is None or module == "__main__":
-            raise ValueError(
-                f"{encoding.__name__} is defined in no module that a saved model could contain; write it into a file of its"
-                " own and import that."
-            )
-        code = getattr(sys.modules[encoding.__module__], SOURCE, None) or Path(source).read_text(encoding="utf-8")
-        if encoding.__module__ != f"{__package__}.{module}":
-            check_is_portable(Path(source), code)
-        code = re.sub(r"^from modeling_posgpt import", "from .position_encoding import", code, flags=re.M)
-        code = re.sub(r"^from modeling_posgpt\.(\w+) import", r"from .\1 import", code, flags=re.M)
+        module, code = read_code(encoding)
         (folder / f"{module}.py").write_text(code, encoding="utf-8")
         lines.append(f"from .{module} import {encoding.__name__}\n")
     if table.is_file():

@@ -54,8 +54,12 @@ def import_file(file: Path) -> None:
 
 
 def list_imports() -> list[str]:
-    """Return the files that this process, and those that it starts, have imported."""
-    return list(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)))
+    """Return the files that were named to this process, and those that its encodings are from."""
+    named = os.environ.get(VARIABLE, "").split(os.pathsep)
+    # As Python imports them.
+    modules = {each.__module__ for each in POSITION_EMBEDDINGS.values()}
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules) if "." not in name)
+    return list(dict.fromkeys(filter(None, [*named, *files])))
 
 
 def describe_imports(names: Iterable[str] = POSITION_EMBEDDINGS) -> dict[str, str]:

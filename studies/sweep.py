@@ -48,6 +48,7 @@ from data_scripts.world_questions import QUESTIONS
 from posgpt.evaluation.data import EvaluationData, check_questions
 from posgpt.evaluation.predictions import TEST, answer_questions
 from posgpt.evaluation.scoring import ScoredQuestions
+from posgpt.imports import take_imports
 from posgpt.pretrain import load_pretraining_data
 from posgpt.recipe_parser import LENGTHS, overlay, parse_with_recipe
 from posgpt.tables import write_table
@@ -654,6 +655,8 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     plan, processes = list(product(study.seeds, placed)), arguments.processes
     threads = max(1, count_cores() // processes) if processes > 1 else None
     trainings = [partial(sweep.train, row, seed, threads) for seed, (_, row) in plan] if threads else []
+    # Encodings that Python has imported, too.
+    take_imports([])
     with train_ahead(processes, trainings) as trained:
         for seed, (name, row) in tqdm(plan, desc="Models", unit="model", disable=None):
             runs[name].append(sweep.run(row, seed, next(trained, None)))

@@ -125,6 +125,10 @@ def test_what_is_changed_when_loading_is_checked_and_gets_its_defaults(tmp_path)
     scaled = {"rope_type": "yarn", "factor": 4.0}
     rotary = PosGPTForCausalLM.from_pretrained(tmp_path, position_embedding_type="rotary", rope_parameters=scaled)
     assert rotary.config.rope_parameters["rope_theta"] == 10000.0 and rotary.config.rope_parameters["factor"] == 4.0
+    # The same parameters, set later.
+    later = PosGPTConfig(position_embedding_type="rotary", **SIZES)
+    later.rope_parameters = {"rope_type": "yarn", "factor": 4.0}
+    assert PosGPTForCausalLM(later).config.rope_parameters == rotary.config.rope_parameters
     assert torch.isfinite(rotary(torch.ones(1, 5, dtype=torch.long)).logits).all()
     assert PosGPTConfig.from_pretrained(tmp_path, position_embedding_type="t5").t5_num_buckets > 1
     with pytest.raises(StrictDataclassError) as refused:

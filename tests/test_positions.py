@@ -365,7 +365,8 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
 
 
 def test_the_file_of_an_encoding_in_a_saved_model_can_be_imported(tmp_path, monkeypatch):
-    from posgpt.imports import import_file
+    from posgpt.imports import import_file, list_imports
+    from posgpt.training.saved_models import load_config
 
     (tmp_path / "plain_file.py").write_text(PLUG_IN.replace("plug_in", "plain"))
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
@@ -374,6 +375,8 @@ def test_the_file_of_an_encoding_in_a_saved_model_can_be_imported(tmp_path, monk
     try:
         # As a notebook imports it. What was trained with is saved, not what the file has become.
         importlib.import_module("plain_file")
+        # So runs record it, and what a study starts imports it.
+        assert str(tmp_path / "plain_file.py") in list_imports()
         (tmp_path / "plain_file.py").write_text("raise")
         tiny_model("plain").save_pretrained(tmp_path / "model")
         del sys.modules["plain_file"], POSITION_EMBEDDINGS["plain"]
@@ -381,6 +384,12 @@ def test_the_file_of_an_encoding_in_a_saved_model_can_be_imported(tmp_path, monk
         PosGPTForCausalLM.from_pretrained(tmp_path / "model").save_pretrained(tmp_path / "again")
         saved, again = ((tmp_path / each / "plain_file.py").read_text() for each in ("model", "again"))
         assert saved == again and "class Distances" in saved
+        assert load_config(str(tmp_path / "model"), {}).position_embedding_type == "plain"
+        (tmp_path / "model" / "plain_file.py").write_text(saved + "# edited\n")
+        with pytest.raises(
+            BadInput, match="model/plain_file.py: the model was trained with it, and what is imported di"
+        ):
+            load_config(str(tmp_path / "model"), {})
     finally:
         POSITION_EMBEDDINGS.clear()
         POSITION_EMBEDDINGS.update(before)

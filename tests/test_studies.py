@@ -809,7 +809,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         (
             "position",
             [],
-            "there is no study 'position'; choose one of capacity, classification, comparison, course, .*, factorial, .*, or give a YAML file",
+            "there is no study 'position'; choose one of capacity, classification, comparison, contradictions, course, .*, factorial, .*, or give a YAML file",
         ),
         (
             "positions",

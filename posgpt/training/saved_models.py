@@ -20,6 +20,7 @@ from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.composition import list_names
 from modeling_posgpt.configuration_posgpt import load_task
+from modeling_posgpt.position_encoding import read_code
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
 from posgpt.training.hardware import avoid_cudnn_attention
 
@@ -69,7 +70,18 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
         )
     own = {name: value for name, value in content.items() if name in settings.union(PosGPTConfig.__annotations__)}
     with refuse_model(file):
-        return PosGPTConfig(**own | changes)
+        config = PosGPTConfig(**own | changes)
+        # PosGPT's own may be of an earlier version, and do the same.
+        for encoding in (
+            each for each in config.position_encodings if not each.__module__.startswith("modeling_posgpt.")
+        ):
+            module, code = read_code(encoding)
+            saved = file.with_name(f"{module}.py")
+            if saved.is_file() and saved.read_text("utf-8") != code:
+                raise BadInput(
+                    f"{saved}: the model was trained with it, and what is imported differs; --import {saved}."
+                )
+        return config
 
 
 def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
