@@ -146,7 +146,6 @@ class OptionParser(HfArgumentParser):
     def read_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return options from a file or from Python, read as `read` does. None and an empty list unset an option."""
         argv, unread = [], {}
-        placed = {each.dest for each in self._actions if not each.option_strings}
         for name, value in values.items():
             action = self._option_string_actions.get(f"--{name}")
             value = [*value] if isinstance(value, tuple) else value
@@ -156,12 +155,8 @@ class OptionParser(HfArgumentParser):
             if action and action.nargs == "+" and is_list and not is_unread:
                 argv += [f"--{name}", *map(str, value)]
             # A dictionary or a list would be JSON on a command line.
-            elif (
-                name in placed
-                or action
-                and (value in (None, []) or (isinstance(value, dict | list) and action.type is str))
-            ):
-                unread[action.dest if action else name] = value
+            elif action and (value in (None, []) or (isinstance(value, dict | list) and action.type is str)):
+                unread[action.dest] = value
             else:
                 # YAML reads `no` as false.
                 argv.append(f"--{name}={'no' if value is False else value}")
@@ -180,9 +175,10 @@ class OptionParser(HfArgumentParser):
 
 
 def parse_options(dataclass_type: type, argv: Sequence[str] | None = None, **options: Any) -> Any:
-    """Parse a command line (default: this program's), or options from Python, into a dataclass.
+    """Parse a command line (default: this program's, if there are no options), and options from Python, into a dataclass.
 
     Raises as `OptionParser` does.
     """
     parser = OptionParser([dataclass_type])
-    return parser.build(parser.read_values(options) if options else parser.read(argv))[0]
+    given = {} if argv is None and options else parser.read(argv)
+    return parser.build(given | parser.read_values(options))[0]
