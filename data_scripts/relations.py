@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
@@ -313,22 +313,20 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     A question may hold several: `When was Apollo 11 launched?` has `Apollo`, too. What most questions share counts, and then
     the longest title.
     """
+    around: list[list[tuple[str, str]]] = []
     longest = max(map(len, titles), default=0)
-
-    def find_around(titles: Collection[str], respell: Callable[[str], str]) -> list[list[tuple[str, str]]]:
-        return [
-            [
-                (question[:start], question[end:])
-                for start, end in list_word_spans(question, longest)
-                if respell(question[start:end]) in titles
+    # Where no question has a title as it is spelled, all may be in lower case.
+    for respell in (str, fold_case):
+        if titles and not any(around):
+            known = set(map(respell, titles))
+            around = [
+                [
+                    (question[:start], question[end:])
+                    for start, end in list_word_spans(question, longest)
+                    if respell(question[start:end]) in known
+                ]
+                for question in questions
             ]
-            for question in (questions if titles else ())
-        ]
-
-    around = find_around(titles, str)
-    if not any(around):
-        # All may have been typed in lower case.
-        around = find_around({fold_case(title) for title in titles}, fold_case)
     counts = Counter(chain(*around))
     around = [sorted(own, key=lambda each: (-counts[each], len("".join(each)))) for own in around if own]
     chosen = Counter(best for best, *_ in around)
