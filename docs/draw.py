@@ -236,6 +236,24 @@ def draw_late(axes: Any) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
+@picture("What documents say most often is answered, and confidence is near its share", 8, 4)
+def draw_contradictions(axes: Any) -> None:
+    rows = [row for row in read_rows("2026-11-30-contradictions") if row["what"][0].isdigit()]
+    numbers = [int(row["what"][0]) for row in rows]
+    confidence = [row["figures"]["mean confidence of correct answers (%)"] for row in rows]
+    answered, ends = [average([row]) for row in rows], [row["interval"] for row in rows]
+    axes.fill_between(numbers, *zip(*ends, strict=True), color=BLUE, alpha=0.15, lw=0)
+    axes.plot(numbers, answered, "o-", color=BLUE, lw=2)
+    axes.plot(numbers, confidence, "o-", color=ORANGE, lw=2)
+    axes.plot(numbers, [20 * number for number in numbers], "--", color=GREY)
+    axes.annotate("answered, band: 95 % interval", (2.6, 92), ha="right", color=BLUE)
+    axes.annotate("confidence of correct answers", (3.2, 52), color=ORANGE)
+    axes.annotate("share of the documents", (1.6, 27), color=GREY)
+    axes.set_xticks(numbers)
+    axes.set(xlabel="of five documents, those that tell the correct answer", ylim=(0, 104), ylabel="%")
+    axes.grid(axis="y", alpha=0.3)
+
+
 @picture("More questions are answered where names are represented as in documents", 7.5, 4.8)
 def draw_titles(axes: Any) -> None:
     rows = read_rows("2026-11-30-titles")
