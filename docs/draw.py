@@ -236,6 +236,11 @@ def draw_late(axes: Any) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
+@picture("Small models that store questions alone: rotary positions lead, not ALiBi", 9, 2.6)
+def draw_capacity(axes: Any) -> None:
+    draw_rows(axes, "2026-11-30-capacity-positions", "positions", (0, 100), "training questions answered, %")
+
+
 @picture("What documents say most often is answered, and confidence is near its share", 8, 4)
 def draw_contradictions(axes: Any) -> None:
     rows = [row for row in read_rows("2026-11-30-contradictions") if row["what"][0].isdigit()]
