@@ -493,7 +493,7 @@ def describe_labels(dataset: NameWindowsDataset) -> Iterator[str]:
                 own = (span for span, by in zip(asked, asked_by, strict=True) if number in by)
                 unlabelled.setdefault(title, []).extend(own)
     if labelled:
-        yield f"{len(labelled):,} titles that lack a training question get one, with the span that looks most like its answer."
+        yield f"{len(labelled):,} titles without a training question get one, with the span that looks most like its answer."
     others = {title: spans for title, spans in unlabelled.items() if spans and title not in labelled}
     for span, count in Counter(chain(*map(dict.fromkeys, others.values()))).most_common(1):
         example = next(title for title, spans in others.items() if span in spans)
