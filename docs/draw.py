@@ -236,7 +236,7 @@ def draw_late(axes: Any) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
-@picture("Small models that store questions alone: rotary positions lead, not ALiBi", 9, 2.6)
+@picture("Small models that read questions 100 times: rotary positions lead, not ALiBi", 9, 2.6)
 def draw_capacity(axes: Any) -> None:
     draw_rows(axes, "2026-11-30-capacity-positions", "positions", (0, 100), "training questions answered, %")
 
