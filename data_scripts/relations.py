@@ -187,7 +187,7 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
             raise BadInput(f"{path}: relation {name!r} has {unknown[0]!r}, which is neither wordings nor baseline.")
         for wording in settings["wordings"]:
             check_text(str(path), wording, name=wording)
-            if "\t" in wording or len(wording.splitlines()) > 1:
+            if not {"\t", "\n", "\r"}.isdisjoint(wording):
                 raise BadInput(
                     f"{path}: wording {wording!r} has a tab or a line break, which no question has; remove it."
                 )

@@ -134,7 +134,7 @@ class Interview:
             if (corpus_file or not own) and self.model.count_free_positions(text) > 0:
                 own += [text[start:end] for start, end in list_word_spans(text)]
         documents = find_documents(corpus_file, set(chain(*names)), self.arguments) if corpus_file else {}
-        first = len(notes)
+        hints = list[str]()
         for text, relation, own in zip(texts, asked, names, strict=True):
             found = [name for name in own if name in documents]
             typed = max(found, key=len, default="")
@@ -145,7 +145,7 @@ class Interview:
                 typed = own[0]
             title = documents[typed][0].title if typed in documents else typed
             if title != typed:
-                notes.append(f"{typed!r} is {title!r} in the corpus, and is asked so.")
+                hints.append(f"{typed!r} is {title!r} in the corpus, and is asked so.")
             meant = [relation] if relation else self.find_meant(text, typed)
             if text and relation is None and (typed == text or not (meant or is_question(text))):
                 title = title or text
@@ -158,11 +158,11 @@ class Interview:
             questions.append(Prediction(question, "", relation.name if relation else ALL, title or None))
             if relation is None:
                 forms = " or ".join(f"{each.ask(title or 'NAME')!r} ({each.name})" for each in meant or self.relations)
-                notes.append(f"{question!r}: do you mean {forms}?")
+                hints.append(f"{question!r}: do you mean {forms}?")
                 if title and len(meant) == 1:
                     questions.append(Prediction(meant[0].ask(title), "", meant[0].name, title))
-        asked_as = [each.question for each in questions]
-        notes[first:first] = filter(None, [describe_unknown_characters(asked_as, self.tokenizer, "questions")])
+        unknown = describe_unknown_characters([each.question for each in questions], self.tokenizer, "questions")
+        notes += [*filter(None, [unknown]), *hints]
         try:
             predictions = answer_questions(questions, self.model, self.tokenizer, NUM_ALTERNATIVES)
         except ValueError as error:

@@ -19,7 +19,7 @@ VARIABLE = "POSGPT_IMPORT"
 def import_file(file: Path) -> None:
     """Run a Python file that registers position encodings or tasks; raise BadInput when it fails or registers none."""
     check_is_file(file, "Python code")
-    name, encodings, tasks = file.stem, {*POSITION_EMBEDDINGS}, dict(TASKS)
+    name, encodings, tasks = file.stem, dict(POSITION_EMBEDDINGS), dict(TASKS)
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) == str(file.resolve()):
         return
@@ -42,12 +42,15 @@ def import_file(file: Path) -> None:
             raise BadInput(f"{file}: {changed[0]!r} is a task already; give yours another name.")
         if wrong := [each for each, task in TASKS.items() if not isinstance(task, Task)]:
             raise BadInput(f"{file}: {wrong[0]!r} in TASKS is no Task; write Task(...) around its function.")
-        if encodings == {*POSITION_EMBEDDINGS} and tasks == TASKS:
+        if encodings == POSITION_EMBEDDINGS and tasks == TASKS:
             raise BadInput(
                 f'{file}: registers no position encoding and no task; put @register("NAME") above a class, or a Task into TASKS.'
             )
     except BadInput:
         del sys.modules[name]
+        # What it has registered before it failed.
+        POSITION_EMBEDDINGS.clear()
+        POSITION_EMBEDDINGS.update(encodings)
         TASKS.clear()
         TASKS.update(tasks)
         raise

@@ -655,7 +655,7 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     plan, processes = list(product(study.seeds, placed)), arguments.processes
     threads = max(1, count_cores() // processes) if processes > 1 else None
     trainings = [partial(sweep.train, row, seed, threads) for seed, (_, row) in plan] if threads else []
-    # Encodings that Python has imported, too.
+    # The processes that train import what Python has imported here.
     take_imports([])
     with train_ahead(processes, trainings) as trained:
         for seed, (name, row) in tqdm(plan, desc="Models", unit="model", disable=None):

@@ -140,6 +140,10 @@ def test_a_dataset_that_cannot_be_reached_is_one_line(run, tmp_path, monkeypatch
     with pytest.raises(SystemExit, match="nobody/nothing: no table of articles") as stop:
         run(wikipedia, "--articles", "nobody/nothing", "--output_dir", tmp_path / "out")
     assert "\n" not in stop.value.code
+    # What is there is not looked for on the hub.
+    (tmp_path / "articles.txt").write_text("Ada Ek. Born in Rome .\n")
+    with pytest.raises(SystemExit, match="articles.txt: is no table of articles; give JSON Lines, CSV or Parquet"):
+        run(wikipedia, "--articles", tmp_path / "articles.txt", "--output_dir", tmp_path / "out")
 
 
 def test_nine_in_ten_places_of_the_real_corpus_are_found(real_data):

@@ -82,7 +82,11 @@ def solution() -> SimpleNamespace:
     try:
         return SimpleNamespace(**runpy.run_path(os.environ["SOLUTION"], run_name="solution"))
     except (Exception, SystemExit) as error:
-        hint = "" if isinstance(error, SyntaxError) else '; what it runs belongs below if __name__ == "__main__":'
+        hint = (
+            ""
+            if isinstance(error, SyntaxError | ImportError)
+            else '; what it runs belongs below if __name__ == "__main__":'
+        )
         pytest.fail(f"it cannot be imported: {type(error).__name__}: {error}{hint}", pytrace=False)
 
 
