@@ -75,8 +75,6 @@ class PackedDataset(EpochDataset):
         titles: Those of the documents, if there are questions.
     """
 
-    unit = "rows"
-
     def __init__(
         self,
         documents: Dataset,

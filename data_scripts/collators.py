@@ -54,23 +54,3 @@ class NameWindowsCollator(RightPaddingCollator):
         seen = (window[:, None, :] == 0) | (window[:, None, :] == window[:, :, None])
         batch = super().__call__(features)
         return batch | {"position_ids": pad_right(positions, 0), "attention_mask": seen.tril()[:, None]}
-
-
-class OneWindowCollator(RightPaddingCollator):
-    """Make a batch of one text per row, for models that cannot read several: a window after the beginning of its row, which is
-    read again with each of them.
-    """
-
-    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
-        """Return `input_ids`, `labels` and the boolean `attention_mask`, false on padding, each (windows, longest text), and
-        `texts_of_rows` (rows,), how many of these texts each row has become.
-        """
-        texts, counts = [], []
-        for feature in features:
-            beginning, *sizes = feature.get("windows", [0, len(feature["input_ids"])])
-            counts.append(len(sizes))
-            for size, end in zip(sizes, beginning + np.cumsum(sizes), strict=True):
-                own = slice(end - size, end)
-                texts.append({key: feature[key][:beginning] + feature[key][own] for key in ("input_ids", "labels")})
-        mask = pad_right([[1] * len(text["input_ids"]) for text in texts], 0).bool()
-        return super().__call__(texts) | {"attention_mask": mask, "texts_of_rows": torch.tensor(counts)}

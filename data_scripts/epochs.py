@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +20,6 @@ class EpochDataset(torch.utils.data.Dataset):
     Subclasses give `__len__`, `lengths` and `__getitems__`.
     """
 
-    # What messages call the numbered examples.
-    unit: ClassVar[str] = "documents"
     # How many spans of a document a relation asks for, at most; 0: they are not counted.
     max_spans = 0
     # How often an epoch reads what it is to store, on average: here, each example once.
@@ -45,10 +43,6 @@ class EpochDataset(torch.utils.data.Dataset):
 
     def __getitem__(self, item: int) -> dict:
         return self.__getitems__([item])[0]
-
-    def name_document(self, example: int) -> str:
-        """Return what the document of an example is called in messages: its number in the corpus, from 1, or its title."""
-        return str(example + 1)
 
     def list_asked(self, titles: Collection[str]) -> dict[str, list[str]]:
         """Return what is asked for of documents, by their titles; nothing where it is drawn anew in each epoch."""
@@ -155,8 +149,6 @@ class EpochSampler(Sampler):
 
 class FixedDataset(EpochDataset):
     """Examples that are the same in every epoch, such as encoded questions; only their order is drawn."""
-
-    unit = "examples"
 
     def __init__(self, examples: Sequence[dict], seed: int):
         super().__init__(seed)

@@ -313,12 +313,6 @@ class NameWindowsDataset(EpochDataset):
         # Of each document, the rows from the first to the last.
         return np.repeat(self.starts[chosen + 1] - np.cumsum(counts), counts) + np.arange(counts.sum())
 
-    def name_document(self, example: int) -> str:
-        """Return the title of the document that a row is drawn from, or that its question asks about."""
-        if example < self.rows_with_document:
-            return self.documents[self.find_document(example)]["title"]
-        return self.standalone[example - self.rows_with_document][0]
-
     def find_document(self, row: int) -> int:
         """Return the number of the document that a row is drawn from."""
         return int(np.searchsorted(self.starts, row, side="right")) - 1

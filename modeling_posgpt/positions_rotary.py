@@ -44,7 +44,9 @@ class PosGPTRotaryEmbedding(PositionEncoding):
     def compute_frequencies(self, device=None, length: int | Tensor | None = None) -> tuple[Tensor, float]:
         """Return the frequencies (pairs that rotate,) in radians per position for a length, and the factor on cos and sin."""
         if self.rope_type == "default":
-            return self.compute_default_rope_parameters(self.config)
+            size = int(self.config.head_dim * self.config.rope_parameters.get("partial_rotary_factor", 1))
+            exponents = torch.arange(0, size, 2, dtype=torch.float, device=device) / size
+            return 1.0 / (self.config.rope_parameters["rope_theta"] ** exponents), 1.0
         return ROPE_INIT_FUNCTIONS[self.rope_type](self.config, device, seq_len=length)
 
     def init_weights(self) -> None:
@@ -79,13 +81,6 @@ class PosGPTRotaryEmbedding(PositionEncoding):
                 raise ValueError(
                     f"rope_parameters have {name} {parameters.get(name)!r}; give a list of {size // 2} numbers."
                 )
-
-    @staticmethod
-    def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[Tensor, float]:
-        """Return the frequencies (pairs that rotate,) in radians per position, and the factor on cos and sin, which is 1."""
-        size = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1))
-        exponents = torch.arange(0, size, 2, dtype=torch.float, device=device) / size
-        return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
 
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

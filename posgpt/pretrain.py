@@ -8,11 +8,11 @@ The recipe's section `pretrain` holds the options; any of them, and any of trans
 the command line. `train_pretrain.py` is the same.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from data_scripts.collators import NameWindowsCollator, OneWindowCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, check_columns, describe_documents, load_corpus
+from data_scripts.errors import BadInput
 from data_scripts.files import check_are_files
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
@@ -60,6 +60,11 @@ def load_pretraining_data(
     """Read corpus and questions and build the objective's training data."""
     # Sizes that are not compatible and missing questions are refused before the corpus is read.
     max_length = build_config(architecture).max_position_embeddings
+    if architecture.bottleneck_size is not None and objective.name != DEFAULT_OBJECTIVE:
+        raise BadInput(
+            f"--bottleneck_size: a model with latents reads one text per row, and {objective.name} gives several; leave it out, or take"
+            " the recipe course."
+        )
     check_are_files(QUESTIONS_ROLE, data_args.questions_file, data_args.validation_file)
     check_columns(data_args, data_args.train_file)
     questions, relations = None, load_relations(data_args.relations)
@@ -81,9 +86,6 @@ def load_pretraining_data(
     with training_args.main_process_first():
         tokenizer = build_corpus_tokenizer(corpus, max_length, texts)
         training = objective.build(corpus, tokenizer, choose_data_seed(training_args), questions, relations)
-    if architecture.bottleneck_size is not None and isinstance(training.collator, NameWindowsCollator):
-        # Such a model reads one text per row.
-        training = replace(training, collator=OneWindowCollator(tokenizer))
     entries = questions.to_config() if questions else list_entries(relations)
     # One question alone shows no form; it may be of a form that is trained on.
     known = [*relations, *(questions.relations if questions else ())]

@@ -9,7 +9,6 @@ from data_scripts.errors import exit_on_bad_input
 from posgpt.imports import take_imports
 
 ANALYSES = {
-    "open_book": "what the data gives away (docs/findings.md)",
     "recall": "what models recall in the words that they have read",
     "titles": "whether names are represented in questions as in documents",
     "length": "trained at 128 characters, read at 1,024",

@@ -6,11 +6,9 @@ import torch
 
 from conftest import TINY
 from data_scripts.causal_lm import CausalLMConfig, pack
-from data_scripts.collators import NameWindowsCollator
 from data_scripts.errors import BadInput
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt import evaluate, pretrain
-from posgpt.recipe_parser import parse_with_recipe
 from test_name_windows import read
 
 TEXT = "Ada Ek. Born in Rome .\nBo Li. A poet of Oslo, whose verse is long; he was born in Nice, and died there .\nAda Ek. Ada sang .\n"
@@ -104,17 +102,6 @@ def test_in_a_row_each_text_is_read_as_if_alone(tmp_path):
         for start, end in zip(ends, ends[1:], strict=False):
             alone = model(torch.tensor([row["input_ids"][start:end]])).logits[0]
             torch.testing.assert_close(together[start:end], alone, atol=1e-4, rtol=1e-4)
-    options = {
-        "train_file": str(tmp_path / "wiki.txt"),
-        "objective": "causal_lm",
-        "question_share": 1.0,
-        "block_size": 120,
-    }
-    options |= {"bottleneck_size": 16, "output_dir": str(tmp_path / "run")}
-    config = parse_with_recipe(pretrain.TYPES, "pretrain", default="course", options=options)
-    one_by_one = pretrain.load_pretraining_data(*config).training
-    assert not isinstance(one_by_one.collator, NameWindowsCollator)
-    assert one_by_one.collator([one_by_one.dataset[0]])["texts_of_rows"].tolist() == [2]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import train_pretrain
 from conftest import ROOT, TINY
-from data_scripts.collators import NameWindowsCollator, OneWindowCollator
+from data_scripts.collators import NameWindowsCollator
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
@@ -30,8 +29,7 @@ from data_scripts.span_selectors import Document, SpanSelector, choose_selectors
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from model_helpers import EACH_HOOK
-from modeling_posgpt import BOTTLENECKS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
-from posgpt.training.batches import blank_repeated_rows
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.saved_models import load_model
 
 BLOCK = 128
@@ -485,8 +483,6 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
     dataset = windows_of(corpus, tokenizer, load_questions(tmp_path / "pairs.tsv"), question_share=0.0)
     assert len(dataset) == sum(map(len, dataset.documents["asked"])) + 1
     assert decode(dataset)[-1] == "Where was Nobody Known born?⁇London⁇"
-    titles = [dataset.name_document(row) for row in (0, len(dataset) - 1)]
-    assert titles == [dataset.documents[0]["title"], "Nobody Known"]
 
 
 @pytest.mark.parametrize(
@@ -582,49 +578,6 @@ def test_with_flex_attention_as_well(tokenizer, monkeypatch):
     wrapped = "transformers.integrations.flex_attention.WrappedFlexAttention"
     monkeypatch.setattr(wrapped, lambda training: lambda: flex_attention.flex_attention)
     test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, "relative_bias", "flex_attention")
-
-
-def test_split_into_one_text_a_row_the_same_is_asked_and_answered(tokenizer):
-    torch.manual_seed(0)
-    config = PosGPTConfig(vocab_size=len(tokenizer), hidden_size=32, num_attention_heads=2, initializer_range=0.5)
-    model = PosGPTForCausalLM(config).eval()
-    rows = [("Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇")]), ("Where was Bo", [(" in?⁇", "Oslo⁇")])]
-    question = {"input_ids": tokenizer("Where was Bo born?⁇Oslo⁇")["input_ids"], "labels": [-100] * 24}
-    features = [*encode_rows(rows, tokenizer), question]
-    together, alone = (collator(tokenizer)(features) for collator in (NameWindowsCollator, OneWindowCollator))
-    texts = tokenizer.batch_decode(alone["input_ids"])
-    assert [text.rstrip("□") for text in texts] == [
-        "Where was Ann Berg in?⁇Rome⁇", "Where was Ann Berg?⁇London⁇", "Where was Bo in?⁇Oslo⁇", "Where was Bo born?⁇Oslo⁇",
-    ]  # fmt: skip
-    assert alone.pop("texts_of_rows").tolist() == [2, 1, 1]
-    # A question that is encoded alone is one piece.
-    assert together["position_ids"][2, :24].tolist() == list(range(24))
-    assert alone["attention_mask"].sum(1).tolist() == [len(text.rstrip("□")) for text in texts]
-    with torch.no_grad():
-        torch.testing.assert_close(model(**together).loss, model(**alone).loss)
-
-
-@pytest.mark.parametrize("process, kept", [(0, 3), (1, 1)])
-def test_rows_that_fill_up_a_step_are_padding_with_all_their_texts(tokenizer, process, kept):
-    rows = [("Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇")]), ("Where was Bo", [(" in?⁇", "Oslo⁇")])]
-    batch = OneWindowCollator(tokenizer)(encode_rows(rows if process == 0 else rows[::-1], tokenizer))
-    # Two processes with two rows each have three left at the end of an epoch: the last of the second process fills up.
-    loader = SimpleNamespace(dataset=range(7))
-    state = SimpleNamespace(end_of_dataloader=True, active_dataloader=loader)
-    args = SimpleNamespace(world_size=2, process_index=process, dataloader_drop_last=False)
-    blank_repeated_rows(batch, state, args)
-    assert (batch["labels"] != -100).any(dim=1).tolist() == [True] * kept + [False] * (3 - kept)
-    assert "texts_of_rows" not in batch
-
-
-@pytest.mark.parametrize("arrangement", BOTTLENECKS)
-def test_windows_train_a_model_with_a_bottleneck(world, tmp_path, run, arrangement):
-    arguments = ["--train_file", world / "wiki.txt", "--questions_file", world / "birth_places_train.tsv"]
-    arguments += ["--bottleneck_size", "16", "--bottleneck_type", arrangement, "--output_dir", tmp_path, *TINY]
-    run(train_pretrain, "windows", *arguments, "--max_steps", "2", "--per_device_train_batch_size", "4")
-    model, tokenizer = load_model(str(tmp_path))
-    assert (model.config.bottleneck_size, model.config.bottleneck_type) == (16, arrangement)
-    assert len(model.answer(["Where was Ann Berg born?"], tokenizer)) == 1
 
 
 def test_a_question_is_asked_though_no_document_has_a_span_for_its_relation(tmp_path):

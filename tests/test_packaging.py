@@ -107,7 +107,7 @@ def test_installed_it_trains_evaluates_and_studies_from_an_empty_folder(installe
     recipe = re.findall(r"^Recipe: (.*windows.yaml)", printed, re.M)[0]
     assert Path(recipe).is_relative_to(installed.folder.parent / "env")
     assert run_installed(installed, "posgpt", "--version") == f"posgpt {posgpt.__version__}\n"
-    assert "London" in printed and "| mine " in printed and "open_book" in printed
+    assert "London" in printed and "| mine " in printed and "recall" in printed
     assert json.loads((installed.folder / "runs" / "eval" / "metrics.json").read_text())["total"] == 17
 
 

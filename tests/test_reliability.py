@@ -23,7 +23,6 @@ import train_finetune
 import train_pretrain
 from conftest import ROOT, TINY, history_of, wait_until
 from data_scripts.files import write_atomically
-from data_scripts.span_corruption import SpanCorruptionDataset
 from hub import find_free_port
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.callbacks import LossCallback
@@ -509,51 +508,28 @@ def test_an_output_folder_that_cannot_be_written_to_or_goes_away(run, commands, 
     assert re.fullmatch(f"{expected} no checkpoint was saved before.*\\.", stop.value.code) and not folder.exists()
 
 
-def test_a_loss_that_is_nan_stops_before_a_weight_changes_and_names_the_documents(
-    run, commands, tmp_path, monkeypatch
-):
-    read, getitems = [], SpanCorruptionDataset.__getitems__
-    monkeypatch.setattr(
-        SpanCorruptionDataset, "__getitems__", lambda self, items: (read.append(items), getitems(self, items))[1]
-    )
-    # 100 documents are 7 batches: the first of the second epoch.
+def test_a_loss_that_is_nan_stops_before_a_weight_changes(run, commands, tmp_path, monkeypatch):
     at_step(monkeypatch, 8, lambda trainer, inputs, loss: loss * float("nan"))
     script, arguments = commands["span_corruption"]
     with pytest.raises(SystemExit) as stop:
         run(script, *arguments, "--output_dir", tmp_path, "--max_steps", 8)
-    documents = ", ".join(str(item % 100 + 1) for item in read[7])
-    expected = (
-        f"error: step 8: the loss is nan, at a learning rate of 0.000\\d+ and in a batch of the documents {documents};"
-    )
+    expected = "error: step 8: the loss is nan, at a learning rate of 0.000\\d+;"
     expected += f" the last whole checkpoint is {tmp_path / 'checkpoint-6'}. Most often a lower --learning_rate helps."
     assert re.fullmatch(expected, stop.value.code)
 
 
-def test_a_gradient_that_is_infinite_stops_and_names_the_examples(run, commands, world, tmp_path, monkeypatch):
-    batches = []
-
-    def record(self, model, inputs, *args):
-        batches.append(self.processing_class.batch_decode(inputs["input_ids"]))
-        return training_step(self, model, inputs, *args)
-
+def test_a_gradient_that_is_infinite_stops(run, commands, tmp_path, monkeypatch):
     def overflow(trainer, inputs, loss):
         next(trainer.model.parameters()).grad.fill_(float("inf"))
         return loss
 
-    training_step = PosGPTTrainer.training_step
-    monkeypatch.setattr(PosGPTTrainer, "training_step", record)
-    # 68 pairs are 9 batches of 8, two for a step: five steps an epoch, the last of one batch, of 4 pairs.
+    # Two batches a step.
     at_step(monkeypatch, 18, overflow)
     script, arguments = commands["finetuning"]
     accumulation = ["--per_device_train_batch_size", 8, "--gradient_accumulation_steps", 2, "--save_strategy", "no"]
     accumulation += ["--train_sampling_strategy", "random", "--ascii_only", "false", "--max_steps", 11]
-    with pytest.raises(SystemExit, match="step 10: the gradient is inf, .*; no checkpoint was saved before") as stop:
+    with pytest.raises(SystemExit, match="step 10: the gradient is inf, .*; no checkpoint was saved before"):
         run(script, *arguments, "--output_dir", tmp_path, *accumulation)
-    questions = [line.split("\t")[0] for line in (world / "birth_places_train.tsv").read_text().splitlines()]
-    named = re.search("examples ([0-9, ]+);", stop.value.code)[1].split(", ")
-    assert len(named) == 4
-    for number, text in zip(named, batches[17], strict=True):
-        assert text.startswith(questions[int(number) - 1])
 
 
 def test_a_loss_that_ends_far_above_its_lowest_is_told(caplog):

@@ -22,7 +22,7 @@ from data_scripts.questions import Questions
 from modeling_posgpt.modeling_posgpt import shift_left
 from posgpt.training import callbacks, checkpoints, hardware, metrics, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.batches import blank_repeated_rows, describe_batch
+from posgpt.training.batches import blank_repeated_rows
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.estimate import plan_training
 from posgpt.training.hub import open_repository, upload_model
@@ -224,10 +224,8 @@ class PosGPTTrainer(Trainer):
         checked = self._tr_loss if self.accelerator.scaler else self._tr_loss + norm
         if not torch.isfinite(checked):
             what, step = "gradient" if torch.isfinite(self._tr_loss) else "loss", self.state.global_step
-            loader, accumulated = self.callback_handler.train_dataloader, self.args.gradient_accumulation_steps
             raise BadInput(
-                f"step {step + 1}: the {what} is {checked.item()}, at a learning rate of {self._get_learning_rate():.4g} and in a"
-                f" batch of the {describe_batch(self.train_dataset, loader, step, accumulated)};"
+                f"step {step + 1}: the {what} is {checked.item()}, at a learning rate of {self._get_learning_rate():.4g};"
                 f" {checkpoints.describe_last(self.args.output_dir)}. Most often a lower --learning_rate helps."
             )
         return norm
