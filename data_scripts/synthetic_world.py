@@ -233,7 +233,8 @@ class World:
         "How many cities people are born in; city number r, from 1, has weight 1 / (r + 5).", default=100
     )
     biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
-        "How many biographies each person has, on average; wordings repeat only when none is left.", default=1
+        "How many biographies each person has, on average, with frequency up to one more; wordings repeat only when none is left.",
+        default=1,
     )
     facts_per_document: Annotated[int, Range(1, len(ATTRIBUTES))] = option(
         "How many facts a document tells; more than two are longer than the 128 characters that most recipes read at once.",

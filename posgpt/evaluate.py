@@ -100,7 +100,7 @@ def write_results(
     lines on which files these are, and whether earlier ones were replaced.
     """
     files: dict[Path, Any] = {}
-    model, report = str(arguments.model_name_or_path), Path(arguments.report or "")
+    report = Path(arguments.report or "")
     if arguments.predictions_path:
         test = evaluation.test
         answers = {
@@ -121,11 +121,15 @@ def write_results(
         path.unlink(missing_ok=True)
     for path, content in files.items():
         write_file(path, content)
-    # A baseline is no model, and has no record.
-    for folder in arguments.folders if arguments.model_name_or_path else ():
-        copy_record(model, folder)
+    for folder in arguments.folders:
+        copy_record(arguments.model_name_or_path, folder)
     if arguments.update_model_card:
-        update_card(Path(model), arguments.test_file, evaluation.relations, rendered.get(PICTURE_FILE))
+        update_card(
+            Path(str(arguments.model_name_or_path)),
+            arguments.test_file,
+            evaluation.relations,
+            rendered.get(PICTURE_FILE),
+        )
     page = [f"Report: {report / PAGE_FILE}"] if rendered else []
     return [f"Written: {', '.join(map(str, files))}{replaced}", *page] if files else []
 

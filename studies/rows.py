@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from data_scripts.synthetic_world import World
+from data_scripts.words import find_words
 from data_scripts.world_questions import QUESTIONS
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import draw_seeds, make_panels, save_picture
@@ -201,10 +202,10 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
 
 
 def count_different(pairs: Iterable[tuple[Record, Record]], but: Collection[str] = ()) -> float:
-    """Return how many questions two runs answer differently, on average over pairs of runs; but for questions about some titles."""
+    """Return how many questions two runs answer differently, on average over pairs of runs; but for questions that name some titles."""
     counts = [
         sum(
-            a != b and title not in but
+            a != b and not any(find_words(but, title))
             for a, b, title in zip(run["answers"], other["answers"], run["titles"], strict=True)
         )
         for run, other in pairs

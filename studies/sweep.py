@@ -12,8 +12,9 @@ and the chart are of the rows and seeds of one command, and are written after ea
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from itertools import chain, product
@@ -183,6 +184,7 @@ class Study:
             entry = {} if entry is None else entry
             if not isinstance(entry, dict):
                 raise TypeError(f"the row {name!r} is {entry!r}, and has to be what it changes, below its name")
+            check_keys(Row, entry)
             row = Row(name, **entry)
             row.check()
             # A row's folder and files are named after it.
@@ -209,11 +211,32 @@ class Study:
                 raise TypeError(f"{name!r} has edits or a seed, which are of one world, and world_seeds has several")
             if self.world is not None:
                 below = asdict(rows[row.base].world) if row.base else self.world
-                row = replace(row, world=parse_options(World, [], **below | (row.world or {})))
-                # Refuses more strangers than there are names.
-                replace(row.world, strangers=row.world.strangers + self.strangers)
+                with name_row(f"the world of {name!r}"):
+                    row = replace(row, world=parse_options(World, [], **below | (row.world or {})))
+                    # Refuses more strangers than there are names.
+                    replace(row.world, strangers=row.world.strangers + self.strangers)
             rows[name] = replace(row, **stages)
         return rows
+
+
+def check_keys(kind: type, content: Mapping[str, Any]) -> None:
+    """Raise TypeError for what is no field of a dataclass."""
+    known = [each.name for each in fields(kind)]
+    for key in content:
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1)
+            raise TypeError(
+                f"{key!r} is none of {', '.join(known)}" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+
+
+@contextmanager
+def name_row(row: str) -> Iterator[None]:
+    """Say in messages which row of a study they are about."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{row}: {error}") from None
 
 
 def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = None) -> tuple[Study, dict[str, Row]]:
@@ -233,7 +256,9 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
     changed: dict[str, Any] = {option: given[option] for option in options if option in given}
     fix = "studies/sweep.py and studies/rows.py say what it may hold."
     with reraise_as_bad_input(f"{path}: not a study", fix, TypeError, KeyError, AttributeError):
-        study = Study(**load_yaml(path, "study") if content is None else content)
+        content = load_yaml(path, "study") if content is None else content
+        check_keys(Study, content)
+        study = Study(**content)
         shared = "pretrain" if study.pretrain else "finetune"
         if changed:
             if not getattr(study, shared):
@@ -364,15 +389,12 @@ class Sweep:
                     raise BadInput(f"row {row.name!r}: {min(own)} is the study's; leave it out.")
                 command = import_module(f"posgpt.{COMMANDS[section]}")
                 argv = build_command(**options, output_dir=self.output_dir)
-                try:
-                    # What a recipe says in vain is said again when the row is trained.
-                    with redirect_stdout(None):
-                        parsed = parse_with_recipe(command.TYPES, section, argv)
-                        if row.edits:
-                            # They may not fit the documents.
-                            load_pretraining_data(*parsed)
-                except BadInput as error:
-                    raise BadInput(f"row {row.name!r}: {error}") from None
+                # What a recipe says in vain is said again when the row is trained.
+                with name_row(f"row {row.name!r}"), redirect_stdout(None):
+                    parsed = parse_with_recipe(command.TYPES, section, argv)
+                    if row.edits:
+                        # They may not fit the documents.
+                        load_pretraining_data(*parsed)
 
     def check_questions(self, rows: list[Row]) -> None:
         """Raise BadInput for questions that cannot be asked once a model is trained, or that are too few for a row's pairs."""

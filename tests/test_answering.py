@@ -89,6 +89,16 @@ def test_the_surprisal_of_references_is_that_of_all_together(asked, tmp_path):
         read_predictions(file)
 
 
+def test_the_alternatives_of_a_question_do_not_depend_on_what_else_is_asked(asked):
+    model, tokenizer = asked
+    questions = [
+        Prediction(text, "", reference=PLACES[:number]) for text, number in zip(QUESTIONS, (2, 3, 1), strict=False)
+    ]
+    together = answer_questions(questions, model, tokenizer)
+    assert [len(each.alternatives or ()) for each in together] == [2, 3, 0]
+    assert together[0].alternatives == pytest.approx(answer_questions(questions[:1], model, tokenizer)[0].alternatives)
+
+
 def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_changes_no_other(asked):
     model, tokenizer = asked
     question, candidates = "Where was " + "Al " * 11 + "born?", ["Rome", "Aix-en-Provence", "New York City"]

@@ -54,7 +54,7 @@ def test_the_functions_behind_the_commands_return_values(world, tiny_pretrained,
     everyone = evaluate(
         EvaluationArguments(test_file=[str(world / "birth_dev.tsv")], baseline="Z\udcfcrich", output_dir=str(tmp_path))
     )
-    assert not (tmp_path / "report.html").exists() and (tmp_path / "run.json").exists()
+    assert not (tmp_path / "report.html").exists() and not (tmp_path / "run.json").exists()
     assert {each.answer for each in everyone.predictions} == {"Z\udcfcrich"}, "what no encoding has ends no evaluation"
     assert (tmp_path / "predictions.txt").read_text() == "Z\\udcfcrich\n" * 17
     # Nor do other predictions, where these go to another file.

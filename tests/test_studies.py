@@ -704,6 +704,10 @@ def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in
     base, runs = ([{"answers": [*each], "titles": "ABC"} for each in own] for own in (("abc", "abd"), ("axy", "abd")))
     assert rows.count_different(zip(base, runs, strict=True)) == 1 == rows.count_different([tuple(base)])
     assert rows.count_different(zip(base, runs, strict=True), "B") == 0.5
+    base, runs = ([{"answers": [*each], "titles": ["B", "C or B", "Bo"]}] for each in ("abc", "xyz"))
+    assert rows.count_different(zip(base, runs, strict=True), "B") == 1, (
+        "a comparison with the edited title is not about others"
+    )
     entries["edited"]["world"] = {"seed": 1}
     with pytest.raises(BadInput, match="'edited' has edits, which pretraining alone reads, in its base's world"):
         sweep.run_study(study | {"world": {"num_people": 100}}, output_dir=tmp_path / "out")
@@ -817,7 +821,21 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
             "'other' is not a row of positions.yaml; there are: learned, concatenated, rotary",
         ),
         ("course", ["--max_steps", 2], "course.yaml: its rows share no options that --max_steps could change"),
-        ("rows: {one: {pretrained: {}}}", [], "mine.yaml: not a study: .*unexpected keyword argument 'pretrained'"),
+        (
+            "rows: {one: {pretrained: {}}}",
+            [],
+            "mine.yaml: not a study: 'pretrained' is none of name, pretrain, .*; did you mean 'pretrain'\\?;",
+        ),
+        (
+            "reads_question: true\nrows: {one: {}}",
+            [],
+            "mine.yaml: not a study: .*; did you mean 'reads_questions'\\?;",
+        ),
+        (
+            "{world: {num_peple: 300}, pretrain: {recipe: quick}, rows: {one: {}}}",
+            [],
+            "the world of 'one': unknown option --num_peple; did you mean --num_people\\?",
+        ),
         ("row: {}", [], "mine.yaml: not a study: .*'row'"),
         ("rows: {one: {base: other}}", [], "mine.yaml: not a study: the base of 'one', 'other', is no row above it"),
         ("pretrain: {max_steps: 2}\nrows: {one: {}}", [], "mine.yaml: not a study: pretrain of 'one' names no recipe"),

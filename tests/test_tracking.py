@@ -73,6 +73,11 @@ def test_a_resumed_run_logs_evaluates_and_saves_when_its_own_options_say(run, wo
     # The lowest loss so far is no accuracy.
     with pytest.raises(SystemExit, match="metric_for_best_model was loss"):
         pretrain(run, world, tmp_path / "third", *saved, "accuracy", *often)
+    # Nor is it that of other questions.
+    others = [*saved, "loss", *often, "--validation_file", world / "birth_places_train.tsv"]
+    with pytest.raises(SystemExit, match=r"validation_file was birth_dev.tsv \(sha256 \w+\)"):
+        pretrain(run, world, tmp_path / "third", *others, "--load_best_model_at_end", "true")
+    pretrain(run, world, tmp_path / "third", *others)
 
 
 def test_a_run_keeps_its_options_the_hashes_of_its_data_and_versions_beside_the_model(world, tracked):

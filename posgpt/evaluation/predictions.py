@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.errors import BadInput
 from data_scripts.files import read_lines
 from modeling_posgpt import PosGPTForCausalLM
+from modeling_posgpt.answering_posgpt import Answer
 
 # Why a question is asked: to measure accuracy; to fit confidences; because nobody can know the answer, of two kinds. Questions of the
 # test in another wording have this wording, with `{title}`, as their group.
@@ -82,16 +83,19 @@ def answer_questions(
     num_alternatives: int = 0,
     *options: int,
 ) -> list[Prediction]:
-    """Return questions with a model's answers, and with alternatives: this many, or as many as the most references.
+    """Return questions with a model's answers, and with alternatives: this many, or as many as it has references.
 
-    By default, only questions with several references have alternatives. With a number of them, answers are the likeliest that
+    By default, only questions with several references have alternatives. A wider search finds others, so each question has the same
+    alternatives whatever else is asked. With a number of them, answers are the likeliest that
     are found; character by character, a model may miss these. `options` are the others of `model.answer`.
     """
-    several = [each for each in questions if num_alternatives or len(each.references) > 1]
-    number = max([num_alternatives, *(len(each.references) for each in several)])
-    texts = [each.question for each in several]
-    # One of them may be the answer.
-    best = dict(zip(texts, model.list_answers(texts, tokenizer, number + 1, *options), strict=True))
+    several = (each for each in questions if num_alternatives or len(each.references) > 1)
+    number_of = {each.question: max(num_alternatives, len(each.references)) for each in several}
+    best: dict[str, list[Answer]] = {}
+    for number in sorted({*number_of.values()}):
+        texts = [text for text, own in number_of.items() if own == number]
+        # One of them may be the answer.
+        best |= zip(texts, model.list_answers(texts, tokenizer, number + 1, *options), strict=True)
     if num_alternatives:
         answers = [best[each.question][0] for each in questions]
     else:
@@ -105,7 +109,7 @@ def answer_questions(
     for each, (text, probability) in zip(questions, map(astuple, answers), strict=True):
         known = min(sum(islice(probabilities, len(each.references))), 1.0)
         surprisal = math.log2(1 / max(known, _LEAST)) if each.references else None
-        others = [other for other in best.get(each.question, ()) if other.text != text][:number]
+        others = [other for other in best.get(each.question, ()) if other.text != text][: number_of.get(each.question)]
         alternatives = {other.text: other.probability for other in others} if each.question in best else None
         own = {"answer": text, "probability": probability, "surprisal": surprisal, "alternatives": alternatives}
         answered.append(replace(each, **own))
@@ -116,6 +120,8 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
     """Read predictions; what a line has besides the fields of `Prediction` is not read."""
     predictions = []
     for where, line in read_lines(path, "file of predictions, a JSON object a line"):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
             # An escape such as `\ud83d` alone stands for no character.

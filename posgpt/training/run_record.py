@@ -93,7 +93,7 @@ def check_same_training(
 ) -> None:
     """Check that the run that saved a checkpoint trained this model, and read the rows that this one would have read until then.
 
-    How long it trains, the learning rate, what it logs and what it is validated on may differ. Checkpoints of earlier versions,
+    How long it trains, the learning rate, what it logs and, unless that chooses the best step, what it is validated on may differ. Checkpoints of earlier versions,
     which lack `run.json` or some of the options, pass. `own_options` are those of `options` that are the command's own.
 
     Raises:
@@ -103,7 +103,8 @@ def check_same_training(
     own = json.loads(json.dumps(build_record(options, config)))
     saved = read_record(checkpoint) or own
     differences = []
-    for name in sorted((saved["data"].keys() | own["data"].keys()) - {"validation_file"}):
+    chooses_best = own["options"].get("load_best_model_at_end") or own["options"].get("save_strategy") == "best"
+    for name in sorted((saved["data"].keys() | own["data"].keys()) - (set() if chooses_best else {"validation_file"})):
         theirs, ours = saved["data"].get(name, []), own["data"].get(name, [])
         if list_contents(theirs) != list_contents(ours):
             differences.append(f"{name} was {format_files(theirs) or 'not given'}")
@@ -113,7 +114,7 @@ def check_same_training(
         for name in sorted(names & saved[part].keys() & own[part].keys()):
             if saved[part][name] != own[part][name]:
                 differences.append(f"{name} was {saved[part][name]}")
-    # The best figure so far would be compared with another measure's.
+    # The best figure so far would be compared with another measure's, as with another validation file's above.
     for name in ("metric_for_best_model", "greater_is_better"):
         was, now = (each["options"].get(name) for each in (saved, own))
         if None not in (was, now) and was != now:
@@ -140,8 +141,8 @@ def list_training_files(name_or_path: str) -> set[str]:
     return set(list_contents([*data.get("train_file", []), *data.get("questions_file", [])]))
 
 
-def copy_record(name_or_path: str, folder: Path) -> None:
-    """Copy a model's `run.json` into another folder, in place of an earlier model's; models of old versions have none.
+def copy_record(name_or_path: str | None, folder: Path) -> None:
+    """Copy a model's `run.json` into another folder, in place of an earlier model's; models of old versions and baselines have none.
 
     A folder that has a model keeps its own.
     """
@@ -149,4 +150,5 @@ def copy_record(name_or_path: str, folder: Path) -> None:
         return
     (folder / RUN_FILE).unlink(missing_ok=True)
     with suppress(BadInput):
-        shutil.copy(find_model_file(name_or_path, RUN_FILE), folder / RUN_FILE)
+        if name_or_path is not None:
+            shutil.copy(find_model_file(name_or_path, RUN_FILE), folder / RUN_FILE)
