@@ -94,7 +94,7 @@ def test_null_in_a_derived_recipe_unsets_an_option(tmp_path):
         with pytest.raises(BadInput, match="arguments are required: --train_file"):
             parse_pretraining(tmp_path, f"base: base.yaml\npretrain: {{train_file: {missing}}}")
     with pytest.raises(BadInput, match="--output_dir is empty; give a value, or leave it out"):
-        parse_pretraining(tmp_path, "base: base.yaml\npretrain: {output_dir: ''}")
+        parse_pretraining(tmp_path, "base: base.yaml", "--output_dir", "")
 
 
 def test_a_process_without_a_launcher_takes_one_gpu_and_the_rows_that_were_asked_for(tmp_path):

@@ -120,8 +120,6 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
     """Read predictions; what a line has besides the fields of `Prediction` is not read."""
     predictions = []
     for where, line in read_lines(path, "file of predictions, a JSON object a line"):
-        if not line.strip():
-            continue
         try:
             row = json.loads(line)
             # An escape such as `\ud83d` alone stands for no character.
