@@ -11,6 +11,7 @@ from posgpt.imports import take_imports
 ANALYSES = {
     "recall": "what models recall in the words that they have read",
     "titles": "whether names are represented in questions as in documents",
+    "corrections": "whether finetuning on one question corrects one fact, and what else it changes",
     "length": "trained at 128 characters, read at 1,024",
 }
 
