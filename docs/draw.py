@@ -259,6 +259,19 @@ def draw_contradictions(axes: Any) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
+@picture("One fact corrected: a low rate changes fewer other answers than a seed does", 9, 2.9)
+def draw_corrections(axes: Any) -> None:
+    changed = {row["what"]: row["figures"]["others changed"] for row in read_rows("2026-11-30-corrections")}
+    names = [name.partition(" (")[0].replace(": ", "\n") for name in changed]
+    means = [sum(values) / len(values) for values in changed.values()]
+    bars = axes.barh(names, means, 0.6, color=[GREY if "seed" in name else LIGHT_BLUE for name in names])
+    for name, values in zip(names, changed.values(), strict=True):
+        axes.plot(values, [name] * len(values), "o", color=BLUE, markersize=5)
+    axes.bar_label(bars, [f"{mean:.1f}" for mean in means], padding=24)
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 134), xlabel="of 134 answers about others, those that change (dots: seeds)")
+
+
 @picture("More questions are answered where names are represented as in documents", 7.5, 4.8)
 def draw_titles(axes: Any) -> None:
     rows = read_rows("2026-11-30-titles")
