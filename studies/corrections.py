@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from accelerate import PartialState
 from tqdm import tqdm
 
 from data_scripts.errors import BadInput
@@ -53,7 +54,7 @@ class CorrectionArguments:
 
 
 def ask(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[str]:
-    return [each.text for each in model.answer(texts, tokenizer)]
+    return [each.text for each in model.to(PartialState().device).answer(texts, tokenizer)]
 
 
 def correct(name: str, pairs: Sequence[str], arguments: CorrectionArguments) -> tuple[Any, Any]:
@@ -96,7 +97,10 @@ def correct_facts(
     }
     for number, each in enumerate(tqdm(own, desc=name, unit="correction", disable=None)):
         rng, others = np.random.default_rng(number), [other for other in questions if other.title != each.title]
-        new = str(rng.choice(sorted(candidates - {before[each.question], *each.references})))
+        left = sorted(candidates - {before[each.question], *each.references})
+        if not left:
+            raise BadInput(f"{train.path}: has no other answer to {each.question!r} to teach; give more pairs.")
+        new = str(rng.choice(left))
         kept = train.take(rng.permutation(len(train))[: arguments.kept_pairs].tolist())
         pairs = [
             *replace(asked.take([asked.texts.index(each.question)]), answers=[new]).format_lines(),
@@ -105,15 +109,10 @@ def correct_facts(
         after = dict(zip(texts, ask(*correct(name, pairs, arguments), texts), strict=True))
         changed = [other for other in others if after[other.question] != before[other.question]]
         line: dict[str, Any] = {"model": name, "title": each.title, "before": before[each.question], "new": new}
-        line |= {
-            "taken": after[each.question] == new,
-            "reworded": None,
-            "others": len(others),
-            "changed": len(changed),
-        }
-        again = other_words.get(each.question)
-        if again and before[again] == before[each.question]:
-            line["reworded"] = after[again] == new
+        again = other_words.get(each.question, "")
+        is_reworded = before.get(again) == before[each.question]
+        line |= {"taken": after[each.question] == new, "reworded": after[again] == new if is_reworded else None}
+        line |= {"others": len(others), "changed": len(changed)}
         yield line | {"spoiled": sum(before[other.question] in other.references for other in changed)}
 
 
@@ -153,14 +152,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     write_file(output_dir / "corrections.csv", lines.to_csv(index=False))
     rows = [describe_model(own) for _, own in lines.groupby("model", sort=False)]
-    between = (
-        {"model": "from model to model", "others changed": f"{np.mean(differ):.1f} of {len(asked)}"}
-        if differ
-        else None
-    )
-    write_table(
-        output_dir, [*rows, *([between] if between else [])], f"Corrections of {first.name!r} in {asked.path}:"
-    )
+    if differ:
+        rows.append({"model": "from model to model", "others changed": f"{np.mean(differ):.1f} of {len(asked)}"})
+    write_table(output_dir, rows, f"Corrections of {first.name!r} in {asked.path}:")
     figure, axes = make_figure(6, 3.2)
     axes.hist(lines["changed"], bins=range(int(lines["changed"].max()) + 2), color=BLUE, align="left")
     if differ:

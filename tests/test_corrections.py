@@ -44,4 +44,10 @@ def test_training_has_to_ask_the_same(run, tiny_pretrained, data, tmp_path):
         SystemExit, match="birth_places_train.tsv: asks for no 'birth year', which .*birth_dev.tsv begins with"
     ):
         run_corrections(run, [tiny_pretrained["rotary"]], tmp_path / "data", tmp_path / "out")
+    (tmp_path / "data" / "birth_dev.tsv").write_text("Where was Ada Ek born?\tRome\n")
+    (tmp_path / "data" / "birth_places_train.tsv").write_text("Where was Bo Ek born?\tRome\n")
+    with pytest.raises(
+        SystemExit, match="birth_places_train.tsv: has no other answer to 'Where was Ada Ek born\\?' to teach"
+    ):
+        run_corrections(run, [tiny_pretrained["rotary"]], tmp_path / "data", tmp_path / "out")
     assert not (tmp_path / "out").exists()
