@@ -269,7 +269,9 @@ def draw_corrections(axes: Any) -> None:
         axes.plot(values, [name] * len(values), "o", color=BLUE, markersize=5)
     axes.bar_label(bars, [f"{mean:.1f}" for mean in means], padding=24)
     axes.invert_yaxis()
-    axes.set(xlim=(0, 134), xlabel="of 134 answers about others, those that change (dots: seeds)")
+    axes.set(
+        xlim=(0, 134), xlabel="answers that change, of 134 about others or, between seeds, of all 136 (dots: seeds)"
+    )
 
 
 @picture("More questions are answered where names are represented as in documents", 7.5, 4.8)

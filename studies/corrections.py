@@ -29,6 +29,7 @@ from data_scripts.files import DEV_FILE, TRAIN_FILE, WORDINGS_FILE, check_is_fol
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import load_relations, read_relations
+from data_scripts.words import find_words
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST
 from posgpt.finetune import finetune
@@ -96,7 +97,10 @@ def correct_facts(
         answer for each in train.relations if each.name == own[0].relation for answer in train.select(each).answers
     }
     for number, each in enumerate(tqdm(own, desc=name, unit="correction", disable=None)):
-        rng, others = np.random.default_rng(number), [other for other in questions if other.title != each.title]
+        rng, others = (
+            np.random.default_rng(number),
+            [other for other in questions if not any(find_words([each.title or ""], other.title or ""))],
+        )
         left = sorted(candidates - {before[each.question], *each.references})
         if not left:
             raise BadInput(f"{train.path}: has no other answer to {each.question!r} to teach; give more pairs.")
@@ -119,7 +123,7 @@ def correct_facts(
 def describe_model(lines: pd.DataFrame) -> dict[str, str]:
     """Return a model's cells, the means of its lines of `corrections.csv`; with the standard error over corrections."""
     reworded = lines["reworded"].dropna().astype(float)
-    error = lines["changed"].std() / np.sqrt(len(lines))
+    error = lines["changed"].sem() if len(lines) > 1 else 0.0
     return {
         "model": str(lines["model"].iloc[0]),
         "taken": f"{lines['taken'].mean():.1%} of {len(lines)}",
@@ -135,6 +139,8 @@ def main(argv: list[str] | None = None) -> None:
     models = [load_model(name) for name in arguments.models]
     known = [relation for model, _ in models for relation in read_relations(model.config.relations)]
     asked, train = (load_questions(data_dir / name, answers=True, known=known) for name in (DEV_FILE, TRAIN_FILE))
+    if arguments.kept_pairs > len(train):
+        raise BadInput(f"{train.path}: has {len(train):,} pairs; give at most as many --kept_pairs.")
     first, wordings = asked.relations[0], data_dir / WORDINGS_FILE
     if first.name not in [each.name for each in train.relations]:
         raise BadInput(

@@ -184,7 +184,7 @@ class Study:
             entry = {} if entry is None else entry
             if not isinstance(entry, dict):
                 raise TypeError(f"the row {name!r} is {entry!r}, and has to be what it changes, below its name")
-            check_keys(Row, entry)
+            check_keys(Row, entry, f"the row {name!r}: ")
             row = Row(name, **entry)
             row.check()
             # A row's folder and files are named after it.
@@ -219,14 +219,14 @@ class Study:
         return rows
 
 
-def check_keys(kind: type, content: Mapping[str, Any]) -> None:
+def check_keys(kind: type, content: Mapping[str, Any], where: str = "") -> None:
     """Raise TypeError for what is no field of a dataclass."""
-    known = [each.name for each in fields(kind)]
+    known = [each.name for each in fields(kind) if each.name != "name"]
     for key in content:
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
             raise TypeError(
-                f"{key!r} is none of {', '.join(known)}" + (f"; did you mean {near[0]!r}?" if near else "")
+                f"{where}{key!r} is none of {', '.join(known)}" + (f"; did you mean {near[0]!r}?" if near else "")
             )
 
 

@@ -97,6 +97,11 @@ def test_the_alternatives_of_a_question_do_not_depend_on_what_else_is_asked(aske
     together = answer_questions(questions, model, tokenizer)
     assert [len(each.alternatives or ()) for each in together] == [2, 3, 0]
     assert together[0].alternatives == pytest.approx(answer_questions(questions[:1], model, tokenizer)[0].alternatives)
+    # Calibration may ask it, too.
+    twice = answer_questions(
+        [*questions[:1], replace(questions[0], reference=PLACES[0], group="calibration")], model, tokenizer
+    )
+    assert [len(each.alternatives or ()) for each in twice] == [2, 0]
 
 
 def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_changes_no_other(asked):

@@ -512,6 +512,20 @@ def test_every_character_of_a_wording_is_in_the_vocabulary(tmp_path, run):
     assert set("Where was born?") <= set(load_model(str(tmp_path))[1].get_vocab())
 
 
+def test_a_model_with_latents_reads_no_windows(world, tmp_path, run):
+    arguments = [
+        "--train_file",
+        world / "wiki.txt",
+        "--bottleneck_size",
+        "16",
+        "--output_dir",
+        tmp_path / "run",
+        *TINY,
+    ]
+    with pytest.raises(SystemExit, match="--bottleneck_size: .* name_windows gives several; leave it out"):
+        run(train_pretrain, "windows", *arguments)
+
+
 def test_a_relation_without_questions_asks_for_numbers_if_its_baseline_is_one(corpus, tokenizer):
     for baseline, expected in (("1900", True), ("Rome", False)):
         relation = Relation("any", ("When was {title} born?",), baseline)

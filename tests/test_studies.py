@@ -824,7 +824,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         (
             "rows: {one: {pretrained: {}}}",
             [],
-            "mine.yaml: not a study: 'pretrained' is none of name, pretrain, .*; did you mean 'pretrain'\\?;",
+            "mine.yaml: not a study: the row 'one': 'pretrained' is none of pretrain, .*; did you mean 'pretrain'\\?;",
         ),
         (
             "reads_question: true\nrows: {one: {}}",

@@ -89,15 +89,16 @@ def answer_questions(
     alternatives whatever else is asked. With a number of them, answers are the likeliest that
     are found; character by character, a model may miss these. `options` are the others of `model.answer`.
     """
-    several = (each for each in questions if num_alternatives or len(each.references) > 1)
-    number_of = {each.question: max(num_alternatives, len(each.references)) for each in several}
-    best: dict[str, list[Answer]] = {}
-    for number in sorted({*number_of.values()}):
-        texts = [text for text, own in number_of.items() if own == number]
+    keys = [(each.question, max(num_alternatives, len(each.references))) for each in questions]
+    several = dict.fromkeys(key for key in keys if num_alternatives or key[1] > 1)
+    best: dict[tuple[str, int], list[Answer]] = {}
+    for number in sorted({number for _, number in several}):
+        alike = [key for key in several if key[1] == number]
         # One of them may be the answer.
-        best |= zip(texts, model.list_answers(texts, tokenizer, number + 1, *options), strict=True)
+        found = model.list_answers([text for text, _ in alike], tokenizer, number + 1, *options)
+        best |= zip(alike, found, strict=True)
     if num_alternatives:
-        answers = [best[each.question][0] for each in questions]
+        answers = [best[key][0] for key in keys]
     else:
         answers = model.answer([each.question for each in questions], tokenizer, *options)
     pairs = [(each.question, reference) for each in questions for reference in each.references]
@@ -106,11 +107,11 @@ def answer_questions(
     )
     probabilities = iter(scores.double().exp().tolist())
     answered = []
-    for each, (text, probability) in zip(questions, map(astuple, answers), strict=True):
+    for each, key, (text, probability) in zip(questions, keys, map(astuple, answers), strict=True):
         known = min(sum(islice(probabilities, len(each.references))), 1.0)
         surprisal = math.log2(1 / max(known, _LEAST)) if each.references else None
-        others = [other for other in best.get(each.question, ()) if other.text != text][: number_of.get(each.question)]
-        alternatives = {other.text: other.probability for other in others} if each.question in best else None
+        others = [other for other in best.get(key, ()) if other.text != text][: key[1]]
+        alternatives = {other.text: other.probability for other in others} if key in best else None
         own = {"answer": text, "probability": probability, "surprisal": surprisal, "alternatives": alternatives}
         answered.append(replace(each, **own))
     return answered

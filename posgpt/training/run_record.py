@@ -103,7 +103,8 @@ def check_same_training(
     own = json.loads(json.dumps(build_record(options, config)))
     saved = read_record(checkpoint) or own
     differences = []
-    chooses_best = own["options"].get("load_best_model_at_end") or own["options"].get("save_strategy") == "best"
+    best = own["options"].get("load_best_model_at_end") or own["options"].get("save_strategy") == "best"
+    chooses_best = best and "validation_file" in saved["data"]
     for name in sorted((saved["data"].keys() | own["data"].keys()) - (set() if chooses_best else {"validation_file"})):
         theirs, ours = saved["data"].get(name, []), own["data"].get(name, [])
         if list_contents(theirs) != list_contents(ours):
