@@ -165,7 +165,7 @@ class OptionParser(HfArgumentParser):
     def build(self, values: Mapping[str, Any]) -> tuple:
         """Return an instance of each of `dataclass_types` with the values of options; they are checked."""
         values = {name: value for name, value in values.items() if value not in (None, [])}
-        if empty := [name for name, value in values.items() if value in ("", [""])]:
+        if empty := [name for name, value in values.items() if value == ""]:
             # A shell's variable that is not set, say: as a folder, it would be the current one.
             raise BadInput(f"--{empty[0]} is empty; give a value, or leave it out.")
         if missing := [names[0] for name, names in self._required.items() if name not in values]:
