@@ -32,6 +32,7 @@ class CausalLMConfig(ObjectiveConfig):
     """The options of causal language modeling: those that all objectives have."""
 
     name = "causal_lm"
+    packs_texts = True
 
     def build(self, corpus, tokenizer, seed, questions=None, relations=(BIRTHPLACE,)) -> TrainingData:
         corpus, questions = self.edit(corpus, tokenizer, questions)

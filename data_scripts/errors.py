@@ -38,6 +38,15 @@ def reraise_as_bad_input(problem: str, fix: str, *kinds: type[BaseException]) ->
         raise BadInput(f"{problem}: {shorten_error(reason).rstrip('.')}; {fix}") from None
 
 
+@contextmanager
+def prefix_bad_input(where: str) -> Iterator[None]:
+    """Say in messages what they are about, such as a section of a recipe or a row of a study."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
+
+
 def check_installed(extra: str, *modules: str) -> None:
     """Check that the libraries of one of PosGPT's optional extras are installed."""
     for module in modules:

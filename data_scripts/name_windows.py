@@ -71,7 +71,7 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
     """The options of name-keyed windows."""
 
     name = "name_windows"
-    reads_text = False
+    reads_text, packs_texts = False, True
 
     min_cue_kept: Annotated[float, Range(0, 1)] = option(
         "The words of a cue are kept with a probability that is drawn for each cue, between this number and 1.",

@@ -39,6 +39,8 @@ class ObjectiveConfig:
     # Whether rows are documents' text, which a trained model can continue. Otherwise a row asks for a span as a question asks
     # for its answer, in the wordings of relations, and ends it with `⁇`.
     reads_text: ClassVar[bool] = True
+    # Whether a row may hold several texts, which a model with latents cannot read.
+    packs_texts: ClassVar[bool] = False
 
     _argument_group_name = "the objective's options"
 

@@ -100,7 +100,7 @@ def write_results(
     lines on which files these are, and whether earlier ones were replaced.
     """
     files: dict[Path, Any] = {}
-    report = Path(arguments.report or "")
+    model, report = arguments.model_name_or_path, Path(arguments.report or "")
     if arguments.predictions_path:
         test = evaluation.test
         answers = {
@@ -122,14 +122,9 @@ def write_results(
     for path, content in files.items():
         write_file(path, content)
     for folder in arguments.folders:
-        copy_record(arguments.model_name_or_path, folder)
+        copy_record(model, folder)
     if arguments.update_model_card:
-        update_card(
-            Path(str(arguments.model_name_or_path)),
-            arguments.test_file,
-            evaluation.relations,
-            rendered.get(PICTURE_FILE),
-        )
+        update_card(Path(str(model)), arguments.test_file, evaluation.relations, rendered.get(PICTURE_FILE))
     page = [f"Report: {report / PAGE_FILE}"] if rendered else []
     return [f"Written: {', '.join(map(str, files))}{replaced}", *page] if files else []
 

@@ -60,7 +60,7 @@ def load_pretraining_data(
     """Read corpus and questions and build the objective's training data."""
     # Sizes that are not compatible and missing questions are refused before the corpus is read.
     max_length = build_config(architecture).max_position_embeddings
-    if architecture.bottleneck_size is not None and objective.name != DEFAULT_OBJECTIVE:
+    if architecture.bottleneck_size is not None and objective.packs_texts:
         raise BadInput(
             f"--bottleneck_size: a model with latents reads one text per row, and {objective.name} gives several; leave it out, or take"
             " the recipe course."

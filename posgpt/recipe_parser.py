@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, prefix_bad_input
 from data_scripts.files import load_yaml
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
@@ -131,10 +131,8 @@ def parse_with_recipe(
         if is_new and not finetuning.get("model_name_or_path"):
             section = "finetune_from_scratch"
     own = read_section(recipe, section)
-    try:
+    with prefix_bad_input(f"{recipe}, section {section!r}"):
         values = {"eval_strategy": "epoch"} | parser.read_values(check_lengths(own))
-    except BadInput as error:
-        raise BadInput(f"{recipe}, section {section!r}: {error}") from None
     check_lengths(given)
     if given.get("total_train_batch_size") is not None and given.get("per_device_train_batch_size") is not None:
         raise BadInput("--total_train_batch_size sets --per_device_train_batch_size; leave out one of them.")

@@ -5,9 +5,11 @@
 For each question of dev's first relation, a model is finetuned on this question alone, with another answer than its own: one that training
 questions have. Then all of dev is asked. Of the corrections:
 
-- taken: the question has the new answer;
-- reworded: so has the question in other words (`other_wordings.yml`); the model gave both the same answer before;
-- others changed: how many answers about other titles are no longer as before, and spoiled, how many of these were correct.
+- taken (efficacy, as model editing calls it): the question has the new answer;
+- reworded (generalization): so has the question in other words (`other_wordings.yml`); the model gave both the same answer before;
+- others changed (specificity): how many answers about other titles are no longer as before, and spoiled, how many of these were correct.
+
+These three are what Meng et al. 2022 (arXiv 2202.05262) ask of an edit.
 
 With several models, the table says how many answers differ between two of them, which is what another seed changes.
 """
@@ -54,15 +56,17 @@ class CorrectionArguments:
     output_dir: str = option("Folder for table, chart and corrections.csv.", default="runs/corrections")
 
 
-def ask(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[str]:
-    return [each.text for each in model.to(PartialState().device).answer(texts, tokenizer)]
+def ask(model: Any, tokenizer: Any, texts: Sequence[str]) -> dict[str, str]:
+    """Return a model's answer to each text."""
+    answers = model.to(PartialState().device).answer(texts, tokenizer)
+    return {text: answer.text for text, answer in zip(texts, answers, strict=True)}
 
 
 def correct(name: str, pairs: Sequence[str], arguments: CorrectionArguments) -> tuple[Any, Any]:
     """Return a model that has been finetuned on the lines of a TSV, all in each step, and its tokenizer."""
     with TemporaryDirectory() as folder:
         file = Path(folder, TRAIN_FILE)
-        file.write_text("".join(f"{line}\n" for line in pairs), encoding="utf-8")
+        write_file(file, "".join(f"{line}\n" for line in pairs))
         corrected = finetune(
             "windows",
             model_name_or_path=name,
@@ -82,25 +86,27 @@ def correct(name: str, pairs: Sequence[str], arguments: CorrectionArguments) -> 
 
 
 def correct_facts(
-    name: str, asked: Questions, train: Questions, other_words: dict[str, str], arguments: CorrectionArguments
+    name: str,
+    before: dict[str, str],
+    asked: Questions,
+    train: Questions,
+    other_words: dict[str, str],
+    arguments: CorrectionArguments,
 ) -> Iterator[dict[str, Any]]:
     """Yield a line of `corrections.csv` for each question of the first relation; `reworded` is None if it is not asked.
 
     Args:
+        before: The model's answers to all questions, also in other words.
         other_words: By question, the same in other words.
     """
     questions = EvaluationData({TEST: asked}).questions
-    texts = [*(each.question for each in questions), *other_words.values()]
-    before = dict(zip(texts, ask(*load_model(name), texts), strict=True))
     own = [each for each in questions if each.relation == questions[0].relation]
     candidates = {
         answer for each in train.relations if each.name == own[0].relation for answer in train.select(each).answers
     }
     for number, each in enumerate(tqdm(own, desc=name, unit="correction", disable=None)):
-        rng, others = (
-            np.random.default_rng(number),
-            [other for other in questions if not any(find_words([each.title or ""], other.title or ""))],
-        )
+        others = [other for other in questions if not any(find_words([each.title or ""], other.title or ""))]
+        rng = np.random.default_rng(number)
         left = sorted(candidates - {before[each.question], *each.references})
         if not left:
             raise BadInput(f"{train.path}: has no other answer to {each.question!r} to teach; give more pairs.")
@@ -110,7 +116,7 @@ def correct_facts(
             *replace(asked.take([asked.texts.index(each.question)]), answers=[new]).format_lines(),
             *kept.format_lines(),
         ]
-        after = dict(zip(texts, ask(*correct(name, pairs, arguments), texts), strict=True))
+        after = ask(*correct(name, pairs, arguments), list(before))
         changed = [other for other in others if after[other.question] != before[other.question]]
         line: dict[str, Any] = {"model": name, "title": each.title, "before": before[each.question], "new": new}
         again = other_words.get(each.question, "")
@@ -136,8 +142,8 @@ def describe_model(lines: pd.DataFrame) -> dict[str, str]:
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(CorrectionArguments, argv)
     output_dir, data_dir = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir)
-    models = [load_model(name) for name in arguments.models]
-    known = [relation for model, _ in models for relation in read_relations(model.config.relations)]
+    models = {name: load_model(name) for name in arguments.models}
+    known = [relation for model, _ in models.values() for relation in read_relations(model.config.relations)]
     asked, train = (load_questions(data_dir / name, answers=True, known=known) for name in (DEV_FILE, TRAIN_FILE))
     if arguments.kept_pairs > len(train):
         raise BadInput(f"{train.path}: has {len(train):,} pairs; give at most as many --kept_pairs.")
@@ -151,10 +157,15 @@ def main(argv: list[str] | None = None) -> None:
     other_words = {
         text: of_others[0].ask(title) for text, title in zip(dev.texts, dev.titles, strict=True) if of_others
     }
-    answers = [ask(*each, asked.texts) for each in models]
-    differ = [sum(a != b for a, b in zip(*pair, strict=True)) for pair in combinations(answers, 2)]
+    texts = list(dict.fromkeys([*asked.texts, *other_words.values()]))
+    before = {name: ask(*model, texts) for name, model in models.items()}
+    differ = [sum(a[text] != b[text] for text in asked.texts) for a, b in combinations(before.values(), 2)]
     lines = pd.DataFrame(
-        [line for name in arguments.models for line in correct_facts(name, asked, train, other_words, arguments)]
+        [
+            line
+            for name, answers in before.items()
+            for line in correct_facts(name, answers, asked, train, other_words, arguments)
+        ]
     )
     write_file(output_dir / "corrections.csv", lines.to_csv(index=False))
     rows = [describe_model(own) for _, own in lines.groupby("model", sort=False)]

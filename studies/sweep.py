@@ -12,7 +12,7 @@ and the chart are of the rows and seeds of one command, and are written after ea
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
@@ -27,7 +27,7 @@ from accelerate import PartialState
 from tqdm import tqdm
 
 from data_scripts.documents import load_corpus
-from data_scripts.errors import BadInput, reraise_as_bad_input
+from data_scripts.errors import BadInput, prefix_bad_input, reraise_as_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
@@ -211,7 +211,7 @@ class Study:
                 raise TypeError(f"{name!r} has edits or a seed, which are of one world, and world_seeds has several")
             if self.world is not None:
                 below = asdict(rows[row.base].world) if row.base else self.world
-                with name_row(f"the world of {name!r}"):
+                with prefix_bad_input(f"the world of {name!r}"):
                     row = replace(row, world=parse_options(World, [], **below | (row.world or {})))
                     # Refuses more strangers than there are names.
                     replace(row.world, strangers=row.world.strangers + self.strangers)
@@ -228,15 +228,6 @@ def check_keys(kind: type, content: Mapping[str, Any], where: str = "") -> None:
             raise TypeError(
                 f"{where}{key!r} is none of {', '.join(known)}" + (f"; did you mean {near[0]!r}?" if near else "")
             )
-
-
-@contextmanager
-def name_row(row: str) -> Iterator[None]:
-    """Say in messages which row of a study they are about."""
-    try:
-        yield
-    except BadInput as error:
-        raise BadInput(f"{row}: {error}") from None
 
 
 def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = None) -> tuple[Study, dict[str, Row]]:
@@ -390,7 +381,7 @@ class Sweep:
                 command = import_module(f"posgpt.{COMMANDS[section]}")
                 argv = build_command(**options, output_dir=self.output_dir)
                 # What a recipe says in vain is said again when the row is trained.
-                with name_row(f"row {row.name!r}"), redirect_stdout(None):
+                with prefix_bad_input(f"row {row.name!r}"), redirect_stdout(None):
                     parsed = parse_with_recipe(command.TYPES, section, argv)
                     if row.edits:
                         # They may not fit the documents.

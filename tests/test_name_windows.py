@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,6 +31,7 @@ from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from model_helpers import EACH_HOOK
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from posgpt.training.batches import blank_repeated_rows
 from posgpt.training.saved_models import load_model
 
 BLOCK = 128
@@ -512,18 +514,24 @@ def test_every_character_of_a_wording_is_in_the_vocabulary(tmp_path, run):
     assert set("Where was born?") <= set(load_model(str(tmp_path))[1].get_vocab())
 
 
-def test_a_model_with_latents_reads_no_windows(world, tmp_path, run):
-    arguments = [
-        "--train_file",
-        world / "wiki.txt",
-        "--bottleneck_size",
-        "16",
-        "--output_dir",
-        tmp_path / "run",
-        *TINY,
-    ]
-    with pytest.raises(SystemExit, match="--bottleneck_size: .* name_windows gives several; leave it out"):
-        run(train_pretrain, "windows", *arguments)
+@pytest.mark.parametrize("objective", ["name_windows", "causal_lm"])
+def test_a_model_with_latents_reads_no_rows_of_several_texts(world, tmp_path, run, objective):
+    arguments = ["--train_file", world / "wiki.txt", "--output_dir", tmp_path / "run", *TINY, "--objective", objective]
+    with pytest.raises(SystemExit, match=f"--bottleneck_size: .* {objective} gives several; leave it out"):
+        run(train_pretrain, "quick", *arguments, "--bottleneck_size", "16")
+
+
+@pytest.mark.parametrize("process, kept", [(0, 2), (1, 1)])
+def test_rows_that_fill_up_a_step_are_padding(tokenizer, process, kept):
+    rows = [("Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇")]), ("Where was Bo", [(" in?⁇", "Oslo⁇")])]
+    batch = NameWindowsCollator(tokenizer)(encode_rows(rows, tokenizer))
+    # Two processes with two rows each have three left at the end of an epoch: the last of the second process fills up.
+    state = SimpleNamespace(end_of_dataloader=True, active_dataloader=SimpleNamespace(dataset=range(7)))
+    blank_repeated_rows(batch, state, SimpleNamespace(world_size=2, process_index=process))
+    assert (batch["labels"] != -100).any(dim=1).tolist() == [True] * kept + [False] * (2 - kept)
+    assert (batch["input_ids"] != PosGPTConfig.pad_token_id).any(dim=1).tolist() == [True] * kept + [False] * (
+        2 - kept
+    )
 
 
 def test_a_relation_without_questions_asks_for_numbers_if_its_baseline_is_one(corpus, tokenizer):

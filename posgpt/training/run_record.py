@@ -93,8 +93,9 @@ def check_same_training(
 ) -> None:
     """Check that the run that saved a checkpoint trained this model, and read the rows that this one would have read until then.
 
-    How long it trains, the learning rate, what it logs and, unless that chooses the best step, what it is validated on may differ. Checkpoints of earlier versions,
-    which lack `run.json` or some of the options, pass. `own_options` are those of `options` that are the command's own.
+    How long it trains, the learning rate and what it logs may differ, and what it is validated on, unless that chooses the best
+    step. Checkpoints of earlier versions, which lack `run.json` or some of the options, pass. `own_options` are those of `options`
+    that are the command's own.
 
     Raises:
         ValueError: it did not. Weights alone do not show it: they have the same shapes with any number of heads.
@@ -103,9 +104,11 @@ def check_same_training(
     own = json.loads(json.dumps(build_record(options, config)))
     saved = read_record(checkpoint) or own
     differences = []
-    best = own["options"].get("load_best_model_at_end") or own["options"].get("save_strategy") == "best"
-    chooses_best = best and "validation_file" in saved["data"]
-    for name in sorted((saved["data"].keys() | own["data"].keys()) - (set() if chooses_best else {"validation_file"})):
+    names = saved["data"].keys() | own["data"].keys()
+    chooses_best = own["options"].get("load_best_model_at_end") or own["options"].get("save_strategy") == "best"
+    if not chooses_best or "validation_file" not in saved["data"]:
+        names = names - {"validation_file"}
+    for name in sorted(names):
         theirs, ours = saved["data"].get(name, []), own["data"].get(name, [])
         if list_contents(theirs) != list_contents(ours):
             differences.append(f"{name} was {format_files(theirs) or 'not given'}")
