@@ -38,6 +38,8 @@ def test_exposures_are_windows_and_set_the_epochs(options, tmp_path):
     assert "read each span about 20" in estimate.plan_training(planned).description
     assert planned.args.num_train_epochs == math.ceil(2000 / dataset.exposures_per_epoch)
     assert "ends before" not in estimate.plan_training(planned).description
+    many = load(options, tmp_path, "--num_train_epochs", 1000)
+    assert ", 1,000 times all" in estimate.plan_training(many).description
     few = load(options, tmp_path, "--max_steps", 2)
     assert "This training ends before that, so it stores few facts" in estimate.plan_training(few).description
     planned.args.exposures = 5  # A small corpus is read until 600 training steps are made.

@@ -76,7 +76,9 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
         args.num_train_epochs = math.ceil(max(args.exposures / per_epoch, LEAST_STEPS / steps_per_epoch))
     steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch)
     exposures = steps / steps_per_epoch * per_epoch
-    said = f"{steps:,} training steps, {steps / steps_per_epoch:.3g} times all {len(dataset):,} rows"
+    # "1,000 times", not the "1e+03" of the format g with three digits.
+    times = float(f"{steps / steps_per_epoch:.3g}")
+    said = f"{steps:,} training steps, {times:,g} times all {len(dataset):,} rows"
     # How soon facts are learned where few documents come first is known of one corpus alone.
     level = None if args.first_shares else dataset.loss_without_facts
     if dataset.loss_without_facts is not None:
