@@ -72,14 +72,18 @@ class Questions:
             entries |= replace(relation, baseline=baseline).to_config()
         return entries
 
+    @cached_property
+    def answers_by_text(self) -> dict[str, list[str]]:
+        """The correct answers to each question, which may be there with several; nothing if the file has none."""
+        collected: dict[str, dict[str, None]] = {}
+        for text, answer in zip(self.texts, self.answers, strict=False):
+            collected.setdefault(text, {})[answer] = None
+        return {text: list(given) for text, given in collected.items()}
+
     @property
     def contradictions(self) -> dict[str, set[str]]:
         """The answers to each question that is there with different ones."""
-        collected: dict[str, set[str]] = {}
-        # Without answers, there is nothing to pair the questions with.
-        for text, answer in zip(self.texts, self.answers, strict=False):
-            collected.setdefault(text, set()).add(answer)
-        return {text: given for text, given in collected.items() if len(given) > 1}
+        return {text: set(given) for text, given in self.answers_by_text.items() if len(given) > 1}
 
     def select(self, relation: Relation) -> "Questions":
         """Return the questions that ask for one relation."""
@@ -252,21 +256,18 @@ def encode_questions(
 
     In the course, the first `⁇` is graded as well (`loss_on_first_mask`). Questions that are too long are refused, never cut.
     """
-
-    def encode(question: str, answer: str) -> dict:
-        prompt = tokenizer(question + MASK_TOKEN, verbose=False)["input_ids"]
-        input_ids = prompt + tokenizer(answer + MASK_TOKEN, verbose=False)["input_ids"]
-        ungraded = len(prompt) - loss_on_first_mask
-        return {"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]}
-
-    encoded = list(map(encode, questions.texts, questions.answers))
-    for row, each in enumerate(encoded):
-        if (length := len(each["input_ids"])) > tokenizer.model_max_length:
+    pairs = zip(questions.texts, questions.answers, strict=True)
+    texts = [f"{question}{MASK_TOKEN}{answer}{MASK_TOKEN}" for question, answer in pairs]
+    encoded = []
+    for row, input_ids in enumerate(tokenizer(texts, verbose=False)["input_ids"]):
+        if (length := len(input_ids)) > tokenizer.model_max_length:
             raise BadInput(
                 f"{locate_question(row, questions.paths)}: question and answer take"
                 f" {length} characters with their two {MASK_TOKEN}, but the maximum sequence length is"
                 f" {tokenizer.model_max_length}; shorten the question or pretrain with a larger --block_size."
             )
+        ungraded = len(questions.texts[row] + MASK_TOKEN) - loss_on_first_mask
+        encoded.append({"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]})
     return encoded
 
 

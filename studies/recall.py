@@ -144,10 +144,7 @@ def measure_model(
     questions = load_questions(questions_file, answers=True, known=known, corpus=corpus)
     max_length = model.config.max_position_embeddings
     prompts, places, relations, titles = build_recall_prompts(corpus_file, questions, objective, max_length)
-    correct: dict[str, list[str]] = {}
-    for text, answer in zip(questions.texts, questions.answers, strict=True):
-        correct.setdefault(text, []).append(answer)
-    references = [correct[text] for text in questions.texts]
+    references = [questions.answers_by_text[text] for text in questions.texts]
     answered = [answer.text for answer in model.answer(questions.texts, tokenizer)]
     measures = {"answered when asked": match_exactly(answered, references)}
     if objective.reads_text:

@@ -12,7 +12,7 @@ import evaluate_birthplace
 import train_pretrain
 from conftest import TINY
 from data_scripts import hold_out
-from posgpt import ask, preview
+from posgpt import ask, preview, report
 from posgpt.extras import convert
 
 BYTES = [
@@ -49,6 +49,7 @@ READERS = {
     "wiki.jsonl": [preview, "--train_file", "wiki.jsonl", *TINY],
     "recipe.yaml": [preview, "recipe.yaml", "--train_file", "wiki.txt"],
     "relations.yaml": [evaluate_birthplace, "--baseline", "Rome", "--test_file", "dev.tsv", "--relations", "relations.yaml"],
+    "predictions.json": [report, "predictions.json", "--output_dir", "out"],
     "model/config.json": ASKED,
     "model/task.json": [ask, "--model_name_or_path", "model", "--questions", "Where was Bo Ek born?"],
     "model/tokenizer.json": ASKED,
@@ -137,6 +138,14 @@ def test_mangled_files_are_read_or_refused_in_one_line(run, world, folder, tiny_
     sizes = ", ".join(f"{name[2:]}: {value}" for name, value in zip(TINY[::2], TINY[1::2], strict=True))
     (folder / "recipe.yaml").write_text(f"base: course\npretrain: {{{sizes}}}\n")
     (folder / "relations.yaml").write_text("birthplace: {wordings: ['Where was {title} born?'], baseline: Rome}\n")
+    prediction = {
+        "question": "Where was Bo Ek born?",
+        "answer": "Rome",
+        "reference": ["Rome"],
+        "title": "Bo Ek",
+        "probability": 0.5,
+    }
+    (folder / "predictions.json").write_text(json.dumps(prediction))
     shutil.copytree(tiny_pretrained["rotary"], folder / "model")
     command, content = READERS[name], (folder / name).read_bytes()
     for seed in range(count):

@@ -170,7 +170,15 @@ def test_the_runtime_becomes_a_script_and_what_npm_should_not_have_brought_is_sa
     assert write.load_runtime() == (script, b"\0asm")
 
 
-@pytest.mark.parametrize("folders, shown", [("ab", "ab"), (("a/x", "b/x"), ("a/x", "b/x")), (("a/x", "b/y"), "xy")])
+@pytest.mark.parametrize(
+    "folders, shown",
+    [
+        ("ab", "ab"),
+        (("a/x", "b/x"), ("a/x", "b/x")),
+        (("a/x", "b/y"), "xy"),
+        (("a/run/x", "b/run/x"), ("a/run/x", "b/run/x")),
+    ],
+)
 def test_models_are_called_what_tells_them_apart(monkeypatch, folders, shown):
     monkeypatch.setattr(view, "load_model", lambda *_, **__: (mock.Mock(), None))
     assert [model.name for model in view.load_page_models(folders)] == list(shown)

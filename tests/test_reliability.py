@@ -42,6 +42,7 @@ DAMAGES = {
     "truncated": lambda file: os.truncate(file, file.stat().st_size // 2),
     "emptied": lambda file: os.truncate(file, 0),
     "removed": Path.unlink,
+    "replaced": lambda file: file.write_bytes(b"[]"),
     "changed": lambda file: file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes())),
 }
 KINDS = ["span_corruption", "windows", "finetuning"]

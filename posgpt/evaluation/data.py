@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import cycle, islice
 
 from transformers import PreTrainedTokenizerBase
@@ -43,17 +44,14 @@ class EvaluationData:
     training: Questions | None = None
     documents: dict[str, list[Document]] | None = None
 
-    @property
+    @cached_property
     def questions(self) -> list[Prediction]:
         """The questions of all groups, each once, with an empty answer; all answers that its lines give are references."""
         questions = []
         for group, asked in self.groups.items():
-            references: dict[str, dict[str, None]] = {}
-            for text, answer in zip(asked.texts, asked.answers, strict=False):
-                references.setdefault(text, {})[answer] = None
             rows = zip(asked.texts, asked.relation_per_question, asked.titles, strict=True)
             for text, relation, title in dict.fromkeys(rows):
-                correct = list(references.get(text, ()))
+                correct = asked.answers_by_text.get(text, [])
                 reference = correct[0] if len(correct) == 1 else correct or None
                 questions.append(Prediction(text, "", relation.name, title, reference=reference, group=group))
         return questions
@@ -107,7 +105,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
         raise BadInput(f"{overlap}{NO_CALIBRATION}")
     people, documents = arguments.num_fictional_people, None
     # Many more than are asked about: of a large fictional world's people, most are among them.
-    made_up = list(islice(fictional_names(test.titles), 20 * people))
+    made_up = list(islice(fictional_names(test.titles), 20 * people)) if people else []
     if arguments.corpus_file:
         documents = find_documents(arguments.corpus_file, names | set(made_up), arguments)
         # The test may be about unseen names alone, training is not.

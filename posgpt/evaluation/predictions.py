@@ -60,7 +60,8 @@ class Prediction:
 
     def check(self) -> None:
         """Raise ValueError for what a file may have that Python's own callers have not."""
-        texts = [self.question, self.answer, self.group, self.relation, *self.references, self.title or ""]
+        texts = [self.question, self.answer, self.group, self.relation, *self.references]
+        texts += [] if self.title is None else [self.title]
         if not all(isinstance(text, str) for text in texts) or self.reference == []:
             raise ValueError(
                 "question, answer, relation, title, reference and group are texts, reference may be a list"

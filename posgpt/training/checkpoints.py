@@ -87,7 +87,7 @@ def find_damage(checkpoint: Path) -> str | None:
     name = ""
     try:
         # Checkpoints of earlier versions have no checksums, but Trainer writes its state last.
-        content = json.loads((checksums if checksums.exists() else checkpoint / TRAINER_STATE_NAME).read_bytes())
+        content = load_json(checksums if checksums.exists() else checkpoint / TRAINER_STATE_NAME, "checkpoint")
         for name, checksum in content.items() if checksums.exists() else ():
             if hash_file(checkpoint / name) != checksum:
                 return f"has another {name} than was saved"

@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -32,7 +33,8 @@ def load_page_models(names: Iterable[str]) -> list[PageModel]:
     if len(paths) > 2:
         raise BadInput("model_name_or_path names too many models; give two at most.")
     # The page calls them by no more of their paths than tells them apart: the rest names its author's folders.
-    depth = 1 if len({path.name for path in paths.values()}) == len(paths) else 2
+    alike = os.path.commonprefix([path.parts[::-1] for path in paths.values()]) if len(paths) > 1 else ()
+    depth = len(alike) + 1
     models = [
         PageModel("/".join(path.parts[-depth:]), *load_model(name, attn_implementation="eager"))
         for name, path in paths.items()
