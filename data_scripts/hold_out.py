@@ -18,7 +18,7 @@ from typing import Annotated
 import numpy as np
 
 from data_scripts.documents import Columns, check_columns, load_corpus
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, prefix_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
@@ -68,6 +68,67 @@ class HoldOutArguments(RelationArguments, Columns):
     )
 
 
+def find_sources(arguments: HoldOutArguments) -> tuple[str | None, str]:
+    """Return the files of the corpus, if there is one, and of the training questions.
+
+    Raises:
+        BadInput: they are not all given, or lie where the split is to be written.
+    """
+    corpus_file, questions_file = arguments.train_file, arguments.questions_file
+    if data_dir := arguments.data_dir:
+        corpus_file = corpus_file or str(Path(data_dir, CORPUS_FILE))
+        questions_file = questions_file or str(Path(data_dir, TRAIN_FILE))
+    if not questions_file or (arguments.people and not corpus_file):
+        raise BadInput("give either --data_dir, or --train_file and --questions_file.")
+    check_columns(arguments, corpus_file, "--data_dir or --train_file")
+    folder = Path(arguments.output_dir)
+    if folder.resolve() in {Path(file).parent.resolve() for file in (corpus_file, questions_file) if file}:
+        raise BadInput(f"{folder}: this is the data's own folder; give another --output_dir.")
+    return corpus_file, questions_file
+
+
+def draw_titles(
+    arguments: HoldOutArguments, keys: list[str], unnamed: list[Relation | None], has_document: dict[str, bool]
+) -> dict[str, str]:
+    """Return the file that the questions about each drawn title go to.
+
+    Args:
+        keys: The title of each question.
+        unnamed: What each question asks for if nobody has named that. Such a form is recognized by two questions, which stay in training.
+        has_document: The titles that a document is about, and whether that can be left out.
+
+    Raises:
+        BadInput: too many are to be drawn.
+    """
+    asked, forms_of, file_of = Counter(keys), defaultdict[str, Counter](Counter), dict[str, str]()
+    for title, form in zip(keys, unnamed, strict=True):
+        if form:
+            forms_of[title][form] += 1
+    trained = sum(forms_of.values(), Counter[Relation]())
+    calibration = taken_out = 0
+    drawn = np.random.default_rng(arguments.seed).permutation(len(keys))
+    for title in dict.fromkeys(keys[row] for row in drawn):
+        if any(trained[form] - count < 2 for form, count in forms_of[title].items()):
+            continue
+        if calibration < arguments.pairs:
+            file_of[title] = CALIBRATION_FILE
+            calibration += asked[title]
+        elif taken_out < arguments.people and has_document.get(title):
+            file_of[title] = UNSEEN_FILE
+            taken_out += 1
+        if title in file_of:
+            trained -= forms_of[title]
+    if len(file_of) == len(asked) or calibration < arguments.pairs or taken_out < arguments.people:
+        having = f", {len(has_document)} of which have a document" if arguments.people else ""
+        if stay := list(has_document.values()).count(False):
+            having += f", and {stay} stay, since dev or test ask about them"
+        raise BadInput(
+            f"there are {len(keys)} pairs about {len(asked)} titles{having}; --pairs {arguments.pairs} and --people"
+            f" {arguments.people} are too many."
+        )
+    return file_of
+
+
 def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     """Split a TSV of questions into one of its own name, `calibration.tsv` and, when `people` is not 0, `unseen.tsv`.
 
@@ -75,16 +136,8 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     `unseen.tsv`: to `wiki.txt`, or to `documents.jsonl` if it is a table. All files are written, or none. Return the number
     of lines of each file.
     """
-    pairs, people, output_dir = arguments.pairs, arguments.people, Path(arguments.output_dir)
-    corpus_file, questions_file = arguments.train_file, arguments.questions_file
-    if data_dir := arguments.data_dir:
-        corpus_file = corpus_file or str(Path(data_dir, CORPUS_FILE))
-        questions_file = questions_file or str(Path(data_dir, TRAIN_FILE))
-    if not questions_file or (people and not corpus_file):
-        raise BadInput("give either --data_dir, or --train_file and --questions_file.")
-    check_columns(arguments, corpus_file, "--data_dir or --train_file")
-    if output_dir.resolve() in {Path(file).parent.resolve() for file in (corpus_file, questions_file) if file}:
-        raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
+    corpus_file, questions_file = find_sources(arguments)
+    data_dir, people, output_dir = arguments.data_dir, arguments.people, Path(arguments.output_dir)
     # What is written is not compressed.
     train_name = name_uncompressed(Path(questions_file))
     names = (train_name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, WORDINGS_FILE, *FILE_NAMES)
@@ -100,49 +153,25 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         questions = questions.rename(match_cases(questions.titles, iterate_titles(corpus)))
     # In any case: `ANA LIND` is Ana Lind.
     keys = [*map(fold_case, questions.titles)]
-    asked, documents_of, file_of = Counter(keys), dict[str, list[int]](), dict[str, str]()
+    documents_of = dict[str, list[int]]()
+    if people and corpus:
+        documents = ((i, row["title"], row["text"]) for i, row in enumerate(corpus))
+        for i, title, _ in match_titles(dict.fromkeys(keys), documents):
+            documents_of.setdefault(fold_case(title), []).append(i)
     # Without its document, what dev and test ask about a title could not be known.
     kept = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir and people]
     known = [*relations, *questions.relations]
     # Searched as one text, since a question may name several titles.
     titles = (title for file in kept if file.is_file() for title in load_questions(file, known=known).titles)
     asked_elsewhere = fold_case("\n".join(titles))
-
-    def is_asked_elsewhere(title: str) -> bool:
-        return any(find_words([title], asked_elsewhere))
-
-    if people and corpus:
-        for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
-            documents_of.setdefault(fold_case(title), []).append(i)
-    documented = [title for title in asked if title in documents_of]
-    # A form that nobody has named is recognized by two questions, which stay in training.
-    named, forms_of = {*RELATIONS.values(), *relations}, defaultdict[str, Counter](Counter)
-    for title, relation in zip(keys, questions.relation_per_question, strict=True):
-        if relation not in named:
-            forms_of[title][relation] += 1
-    trained = sum(forms_of.values(), Counter[Relation]())
-    calibration, taken_out = 0, list[str]()
-    drawn = np.random.default_rng(arguments.seed).permutation(len(questions))
-    for title in dict.fromkeys(keys[row] for row in drawn):
-        if any(trained[form] - count < 2 for form, count in forms_of[title].items()):
-            continue
-        if calibration < pairs:
-            file_of[title] = CALIBRATION_FILE
-            calibration += asked[title]
-        elif len(taken_out) < people and title in documents_of and not is_asked_elsewhere(title):
-            file_of[title] = UNSEEN_FILE
-            taken_out.append(title)
-        if title in file_of:
-            trained -= forms_of[title]
-    if len(file_of) == len(asked) or calibration < pairs or len(taken_out) < people:
-        having = f", {len(documented)} of which have a document" if people else ""
-        if stay := sum(map(is_asked_elsewhere, documented)):
-            having += f", and {stay} stay, since dev or test ask about them"
-        raise BadInput(
-            f"{questions_file} has {len(questions)} pairs about {len(asked)} titles{having}; --pairs {pairs} and --people"
-            f" {people} are too many."
-        )
-    left_out = {i for title in taken_out for i in documents_of[title]}
+    has_document = {
+        title: not any(find_words([title], asked_elsewhere)) for title in dict.fromkeys(keys) if title in documents_of
+    }
+    named = {*RELATIONS.values(), *relations}
+    unnamed = [None if relation in named else relation for relation in questions.relation_per_question]
+    with prefix_bad_input(questions_file):
+        file_of = draw_titles(arguments, keys, unnamed, has_document)
+    left_out = {i for title, file in file_of.items() if file == UNSEEN_FILE for i in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     naming, copied, rows_of = 0, set[str](), defaultdict[str, list[int]](list)
     unseen = {title for title, key in zip(questions.titles, keys, strict=True) if file_of.get(key) == UNSEEN_FILE}
