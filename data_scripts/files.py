@@ -280,5 +280,17 @@ def write_folder_atomically(path: str | os.PathLike) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextmanager
+def remove_if_refused(folder: Path) -> Iterator[None]:
+    """Remove a folder that was not there before if the `with` block, which writes files into it, then refuses the input."""
+    is_new = not folder.exists()
+    try:
+        yield
+    except BadInput:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
 def _name_temporary(path: str | os.PathLike) -> Path:
     return Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")

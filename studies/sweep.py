@@ -37,6 +37,7 @@ from data_scripts.files import (
     hash_file,
     load_yaml,
     make_file_name,
+    remove_if_refused,
     split_people,
     write_file,
 )
@@ -589,10 +590,14 @@ def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, R
             write_file(sweep.results / f"{name}.csv", lines.to_csv(index=False))
 
 
+def find_output_dir(arguments: SweepArguments) -> Path:
+    """Return the folder of a study, which need not exist yet."""
+    return check_is_folder_or_new(arguments.output_dir or f"runs/{Path(arguments.study).stem}").resolve()
+
+
 def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> Sweep:
     """Choose the files to train on and to ask; worlds, and pairs that are held out, are written to the output folder."""
-    folder = arguments.output_dir or f"runs/{Path(arguments.study).stem}"
-    output_dir = check_is_folder_or_new(folder).resolve()
+    output_dir = find_output_dir(arguments)
     asked = f"held_out_{study.held_out}" if study.held_out else "training" if study.ask_training else "dev"
     results = output_dir / asked
     files: dict[str, RowFiles] = {}
@@ -659,10 +664,11 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     # In each world those of its own; an early table compares all rows, as one seed and one world comes after the other.
     placed = [(row.name, row.place(seed)) for seed in study.world_seeds or () for row in rows.values()]
     placed = placed or list(rows.items())
-    sweep = prepare_sweep(arguments, study, {row.name: row for _, row in placed})
     in_worlds = [row for _, row in placed]
-    sweep.check_rows(in_worlds)
-    sweep.check_questions(in_worlds)
+    with remove_if_refused(find_output_dir(arguments)):
+        sweep = prepare_sweep(arguments, study, {row.name: row for row in in_worlds})
+        sweep.check_rows(in_worlds)
+        sweep.check_questions(in_worlds)
     sweep.say_minutes(in_worlds)
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     plan, processes = list(product(study.seeds, placed)), arguments.processes

@@ -717,7 +717,7 @@ def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in
     entries["edited"] = {"base": "as it is", "edits": [["Nobody", "Rome", "Oslo"]]}
     with pytest.raises(BadInput, match="edits_edited.tsv, line 1: no document has the title 'Nobody'"):
         sweep.run_study(study | {"world": {"num_people": 100}}, output_dir=tmp_path / "typo")
-    assert not (tmp_path / "typo" / "dev").exists()
+    assert not (tmp_path / "typo").exists()
 
 
 def test_one_of_several_answers_is_enough(tiny_pretrained, monkeypatch, tmp_path):
@@ -918,6 +918,7 @@ def test_a_wrong_option_of_a_later_row_is_refused_before_anything_is_trained(run
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
         with pytest.raises(SystemExit, match=f"row 'b': {problem}"):
             run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
 
 def test_the_usage_lists_every_study_and_each_lists_its_options(run, capsys):
