@@ -1,5 +1,7 @@
 """Rotation of queries and keys (RoPE), with the frequencies that transformers has."""
 
+import operator
+
 import torch
 from torch import Tensor, nn
 from transformers import initialization
@@ -8,6 +10,8 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from .position_encoding import Place, PositionEncoding, register
 
 _SCALED_BY_FACTOR = ("linear", "dynamic", "yarn", "llama3")
+# Two settings of which the first has to be smaller: what a type takes unless it is given, None for what it needs.
+_BOUNDS = {"llama3": {"low_freq_factor": None, "high_freq_factor": None}, "yarn": {"beta_slow": 1, "beta_fast": 32}}
 
 
 def check_head_size(config) -> None:
@@ -72,7 +76,7 @@ class PosGPTRotaryEmbedding(PositionEncoding):
                 f"rope_parameters have partial_rotary_factor {share!r}; choose a share of the {config.head_dim} dimensions"
                 f" of a head that is an even number of them, at least {fewest}."
             )
-        # transformers would only warn.
+        # At what follows, transformers would only warn, or fail without saying what to choose.
         is_scaled = rope_type in _SCALED_BY_FACTOR or factor is not None
         if is_scaled and not (isinstance(factor, int | float) and factor >= 1):
             raise ValueError(f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose at least 1.")
@@ -81,6 +85,18 @@ class PosGPTRotaryEmbedding(PositionEncoding):
                 raise ValueError(
                     f"rope_parameters have {name} {parameters.get(name)!r}; give a list of {size // 2} numbers."
                 )
+            if not all(isinstance(each, int | float) and each > 0 for each in parameters[name]):
+                raise ValueError(f"rope_parameters have {name} {parameters[name]!r}; choose numbers above 0.")
+        given = {name: value for name, value in parameters.items() if value is not None}
+        bounds = {name: given.get(name, default) for name, default in _BOUNDS.get(rope_type, {}).items()}
+        others = {"original_max_position_embeddings", "attention_factor"} & given.keys()
+        for name, number in (bounds | {name: given[name] for name in sorted(others)}).items():
+            if not (isinstance(number, int | float) and number > 0):
+                raise ValueError(
+                    f"rope_parameters of type {rope_type!r} have {name} {number!r}; choose a number above 0."
+                )
+        if bounds and operator.ge(*bounds.values()):
+            raise ValueError(f"rope_parameters have {bounds}; choose {' < '.join(bounds)}.")
 
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -92,6 +92,18 @@ def ask(*wordings: object, **relation) -> dict:
             rope(rope_type="longrope", short_factor=[1.0] * 16, long_factor=[2.0]),
             "long_factor .2.0.; give a list of 16",
         ),
+        (
+            rope(rope_type="longrope", short_factor=[1.0] * 16, long_factor=[0.0] * 16),
+            "long_factor .*; choose numbers above 0",
+        ),
+        (rope(rope_type="llama3", factor=8), "low_freq_factor None; choose a number above 0"),
+        (
+            rope(rope_type="llama3", factor=8, low_freq_factor=4, high_freq_factor=1),
+            "low_freq_factor < high_freq_factor",
+        ),
+        (rope(rope_type="yarn", factor=4, beta_fast=0.5), "choose beta_slow < beta_fast"),
+        (rope(rope_type="yarn", factor=4, attention_factor=-1.0), "attention_factor -1.0; choose a number above 0"),
+        (rope(rope_type="yarn", factor=4, original_max_position_embeddings="64"), "'64'; choose a number above 0"),
         (of("xpos", xpos_scale_base=0), "xpos_scale_base is 0; choose at least 1"),
         (of("xpos", is_causal=False), "is_causal has to be True"),
         (of("grape_m", hidden_size=24), "an even head size, .* is 3"),

@@ -460,6 +460,25 @@ COUNTING = {
 }
 
 
+@pytest.mark.parametrize(
+    "bias",
+    [
+        lambda key: key.sin().expand(1, 1, len(key), -1),
+        lambda key: -2 * (key - key[:, None]).abs().log1p()[None, None],
+    ],
+)
+def test_a_class_that_counts_padding_or_room_in_a_cache_is_refused(bias, monkeypatch):
+    from posgpt.training.encodings import check_imported
+
+    def relate(self, query, key, memo, place):
+        return query, key, bias(torch.arange(key.shape[2]).float())[..., -query.shape[2] :, :]
+
+    content = {"relate": relate, "has_bias": True, "__module__": "mine"}
+    monkeypatch.setitem(POSITION_EMBEDDINGS, "mine", type("Mine", (PositionEncoding,), content))
+    with pytest.raises(BadInput, match="otherwise when the others are cached behind padding"):
+        check_imported(PosGPTConfig(position_embedding_type="mine", **SIZES))
+
+
 @pytest.mark.parametrize("hook", [*COUNTING, "realte"])
 def test_a_class_with_which_a_model_could_not_answer_is_refused(hook, monkeypatch):
     from posgpt.training.encodings import check_imported

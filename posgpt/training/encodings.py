@@ -7,6 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
+from transformers import DynamicCache, StaticCache
 
 from data_scripts.errors import BadInput, reraise_as_bad_input
 from modeling_posgpt import Place, PosGPTConfig, PosGPTForCausalLM, PositionEncoding
@@ -36,7 +38,10 @@ def check_imported(config: PosGPTConfig) -> None:
 
 
 def check_writing(config: PosGPTConfig) -> None:
-    """Raise BadInput if a model reads a text's last token otherwise when it has read the others before, as where it writes answers."""
+    """Raise BadInput if a model reads a text's last token otherwise when it has read the others before, as where it writes answers.
+
+    The second time, the text stands behind padding, as beside longer ones, and the cache has room for more.
+    """
     names = list(dict.fromkeys(config.layer_position_embeddings))
     changes = {"position_embedding_type": names, "num_hidden_layers": len(names), "bottleneck_size": None}
     small = PosGPTConfig.from_dict(config.to_dict() | changes | {"vocab_size": 8})
@@ -44,14 +49,17 @@ def check_writing(config: PosGPTConfig) -> None:
     with torch.random.fork_rng(devices=()), torch.no_grad():
         with reraise_as_bad_input(f"a model with {named} fails", "correct the class.", Exception):
             model = PosGPTForCausalLM(small).eval()
-            at_once = model(ids).logits[:, -1:]
-            cache = model(ids[:, :-1], use_cache=True).past_key_values
-            alone = model(ids[:, -1:], past_key_values=cache).logits
-    if not torch.allclose(at_once, alone, rtol=1e-3, atol=1e-3 * float(at_once.std())):
-        raise BadInput(
-            f"a model with {named} reads a text's last token otherwise when the others are cached, so it could not answer; take"
-            " positions from what hooks are given, not from lengths."
-        )
+            at_once, alone = model(ids).logits[:, -1:], []
+            for padding, cache in (0, DynamicCache(config=small)), (2, StaticCache(config=small, max_cache_len=9)):
+                row, mask = (pad(each, (padding, 0)) for each in (ids, torch.ones_like(ids)))
+                model(row[:, :-1], attention_mask=mask[:, :-1], past_key_values=cache)
+                alone.append(model(row[:, -1:], attention_mask=mask, past_key_values=cache).logits)
+    for read, where in zip(alone, ("", " behind padding"), strict=True):
+        if not torch.allclose(at_once, read, rtol=1e-3, atol=1e-3 * float(at_once.std())):
+            raise BadInput(
+                f"a model with {named} reads a text's last token otherwise when the others are cached{where}, so it could"
+                " not answer; take positions from what hooks are given, not from lengths."
+            )
 
 
 def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) -> None:
