@@ -284,6 +284,8 @@ class World:
 
     def __post_init__(self):
         check_options(self)
+        if isinstance(self.relations, str) or not self.relations:
+            raise BadInput(f"relations is {self.relations!r}; give a list of at least one.")
         if lacking := [name for name in self.relations if name not in self.language_of.relations]:
             known = ", ".join(map(repr, self.language_of.relations))
             in_wording = f" in wording {self.wording}" if self.wording else ""

@@ -1,6 +1,7 @@
 """Rotation of queries and keys (RoPE), with the frequencies that transformers has."""
 
 import operator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,10 @@ from .position_encoding import Place, PositionEncoding, register
 
 _SCALED_BY_FACTOR = ("linear", "dynamic", "yarn", "llama3")
 # Two settings of which the first has to be smaller: what a type takes unless it is given, None for what it needs.
-_BOUNDS = {"llama3": {"low_freq_factor": None, "high_freq_factor": None}, "yarn": {"beta_slow": 1, "beta_fast": 32}}
+_BOUNDS: dict[str, dict[str, float | None]] = {
+    "llama3": {"low_freq_factor": None, "high_freq_factor": None},
+    "yarn": {"beta_slow": 1, "beta_fast": 32},
+}
 
 
 def check_head_size(config) -> None:
@@ -88,7 +92,9 @@ class PosGPTRotaryEmbedding(PositionEncoding):
             if not all(isinstance(each, int | float) and each > 0 for each in parameters[name]):
                 raise ValueError(f"rope_parameters have {name} {parameters[name]!r}; choose numbers above 0.")
         given = {name: value for name, value in parameters.items() if value is not None}
-        bounds = {name: given.get(name, default) for name, default in _BOUNDS.get(rope_type, {}).items()}
+        bounds: dict[str, Any] = {
+            name: given.get(name, default) for name, default in _BOUNDS.get(rope_type, {}).items()
+        }
         others = {"original_max_position_embeddings", "attention_factor"} & given.keys()
         for name, number in (bounds | {name: given[name] for name in sorted(others)}).items():
             if not (isinstance(number, int | float) and number > 0):

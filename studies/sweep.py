@@ -158,8 +158,10 @@ class Study:
     world_seeds: Annotated[list[int] | None, Range(0)] = None
 
     def __post_init__(self):
-        for name, seeds in {"seeds": self.seeds, "world_seeds": self.world_seeds or [0]}.items():
-            if not isinstance(seeds, list) or not all(isinstance(seed, int) for seed in seeds):
+        worlds = [0] if self.world_seeds is None else self.world_seeds
+        for name, seeds in {"seeds": self.seeds, "world_seeds": worlds}.items():
+            # `true` is an int, too.
+            if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
                 raise TypeError(f"{name} is {seeds!r}, and has to be a list of whole numbers")
             if not seeds or len(set(seeds)) < len(seeds):
                 raise BadInput(
@@ -249,6 +251,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
     fix = "studies/sweep.py and studies/rows.py say what it may hold."
     with reraise_as_bad_input(f"{path}: not a study", fix, TypeError, KeyError, AttributeError):
         content = load_yaml(path, "study") if content is None else content
+        if not isinstance(content, Mapping):
+            raise TypeError(f"it is {content!r}, and has to be rows and what they share, by their names")
         check_keys(Study, content)
         study = Study(**content)
         shared = "pretrain" if study.pretrain else "finetune"

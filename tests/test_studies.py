@@ -857,7 +857,9 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ),
         ("rows: {one: {pretrain: quick}}", [], "pretrain of 'one' is 'quick', and has to be options by their names"),
         ("world: 100\nrows: {one: {}}", [], "world is 100, and has to be options by their names"),
-        ("[]", [], "mine.yaml: not a study"),
+        ("[]", [], "mine.yaml: not a study: it is .., and has to be rows"),
+        ("world_seeds: []\nrows: {one: {}}", [], "world_seeds is .., and has to have at least one"),
+        ("seeds: [true]\nrows: {one: {}}", [], "seeds is .True., and has to be a list of whole numbers"),
     ],
 )
 def test_a_study_that_is_none_is_refused_in_one_line(run, world, tmp_path, study, options, match):

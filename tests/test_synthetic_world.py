@@ -231,6 +231,12 @@ def test_what_a_world_does_not_have_is_refused_in_a_line(run, tmp_path, options,
         World(**{name: values if name == "relations" else values[0] for name, values in given.items()})
 
 
+@pytest.mark.parametrize("relations", [[], "birthplace"])
+def test_a_world_has_a_list_of_relations(relations):
+    with pytest.raises(BadInput, match=re.escape(f"relations is {relations!r}; give a list of at least one.")):
+        World(relations=relations)
+
+
 @pytest.mark.parametrize(
     "settings, digest",
     [
