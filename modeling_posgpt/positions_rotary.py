@@ -108,15 +108,14 @@ class PosGPTRotaryEmbedding(PositionEncoding):
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin, each (batch or 1, length, dimensions that rotate), in the dtype of `x`."""
         inv_freq = self.inv_freq.to(x.device)
-        # Not transformers' `dynamic_rope_update`, which keeps the frequencies of longer texts before.
+        # Not transformers' `dynamic_rope_update`, which takes the frequencies of the longest text, of the batch or before.
         if self.rope_type == "dynamic":
-            inv_freq, _ = self.compute_frequencies(x.device, position_ids.max() + 1)
+            inv_freq, _ = self.compute_frequencies(x.device, position_ids.amax(-1, keepdim=True) + 1)
         elif self.rope_type == "longrope":
             longest = self.config.rope_parameters["original_max_position_embeddings"]
-            inv_freq = torch.where(
-                position_ids.max() >= longest, self.compute_frequencies(x.device, longest + 1)[0], inv_freq
-            )
-        angles = position_ids[..., None].float() * inv_freq
+            is_long = position_ids.amax(-1, keepdim=True) >= longest
+            inv_freq = torch.where(is_long, self.compute_frequencies(x.device, longest + 1)[0], inv_freq)
+        angles = position_ids[..., None].float() * inv_freq.unsqueeze(-2)
         angles = angles.repeat_interleave(2, dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
         return cos.to(x.dtype), sin.to(x.dtype)

@@ -50,6 +50,16 @@ def test_frequencies_are_the_papers_also_token_by_token_and_after_loading(kind, 
         assert torch.equal(loaded(tokens(1, length)).logits, model(tokens(1, length)).logits)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_text_is_read_alike_beside_a_longer_one(kind):
+    model = tiny_model("rotary", rope_parameters=KINDS[kind], num_attention_heads=2, max_position_embeddings=16)
+    batch, mask = torch.cat([tokens(1, 40), tokens(1, 40, seed=1)]), torch.ones(2, 40, dtype=torch.long)
+    mask[1, :28] = 0
+    logits = model(batch, attention_mask=mask).logits
+    close(logits[1, 28:], model(batch[1:, 28:]).logits[0])
+
+
 @torch.no_grad()
 def test_xpos_does_not_overflow_far_from_the_beginning():
     model, ids, order = tiny_model("xpos", xpos_scale_base=16), tokens(1, 6), torch.arange(6)[None]
