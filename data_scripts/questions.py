@@ -266,6 +266,7 @@ def encode_questions(
                 f" {length} characters with their two {MASK_TOKEN}, but the maximum sequence length is"
                 f" {tokenizer.model_max_length}; shorten the question or pretrain with a larger --block_size."
             )
+        # A token for each character.
         ungraded = len(questions.texts[row] + MASK_TOKEN) - loss_on_first_mask
         encoded.append({"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]})
     return encoded
