@@ -576,11 +576,12 @@ class World:
         for index, name in product(range(self.num_people, self.num_people + self.strangers), self.entropy()):
             yield self.asked[name].ask(self.name_person(index)), self.language_of.unknown
 
-    def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
+    def write(self, output_dir: str | Path, overwrite: bool = False) -> dict[str, int]:
         """Write the four files, their card, relations and, if there are some, other wordings; return the number of lines of each of the four.
 
         The first 2000/2937 of the people are asked about in training, the next 500/2937 in dev, the others in the test.
         """
+        output_dir = Path(output_dir)
         check_none_is_there(output_dir, (*FILE_NAMES, CARD_FILE, RELATIONS_FILE, WORDINGS_FILE), overwrite)
         with (
             write_lines(output_dir, FILE_NAMES) as (write_line, lines),

@@ -166,7 +166,7 @@ class AnsweringMixin:
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
         for question in questions:
             if not question or MASK_TOKEN in question:
-                raise ValueError(f"{question!r} is not a question; give text, without the {MASK_TOKEN} after it.")
+                raise ValueError(f"{question!r} is not a question; give text, without the {MASK_TOKEN}.")
             if self.count_free_positions(question) < 1:
                 raise ValueError(
                     f"a question has {len(question)} characters and the model's max_position_embeddings is"

@@ -37,8 +37,8 @@ class PosGPTConfig(PreTrainedConfig):
         num_attention_heads: Number of attention heads per layer; has to divide hidden_size.
         hidden_act: Activation function of the MLP.
         max_position_embeddings: Maximum sequence length, in tokens.
-        position_embedding_type: How positions are encoded: a name in `POSITION_EMBEDDINGS`, several joined by +, as in
-            rotary+fox, or a list of these, one for each layer; a shorter list is repeated.
+        position_embedding_type: How positions are encoded: learned, rotary or another name of docs/positions.md, several joined
+            by +, as in rotary+fox, or a list of these, one for each layer; a shorter list is repeated.
         rope_parameters: For rotary positions: how they are scaled, as transformers defines it, e.g.
             {"rope_type": "linear", "factor": 4.0}.
         position_initializer_range: For learned and concatenated positions: standard deviation of the normal distribution
@@ -208,6 +208,8 @@ class PosGPTConfig(PreTrainedConfig):
         for name, value, choices in [*named, ("bottleneck_type", self.bottleneck_type, BOTTLENECKS)]:
             if value not in choices:
                 hint = ", or import the file that registers it" if choices is POSITION_EMBEDDINGS else ""
+                # As the course's handouts call it.
+                hint += "; RoPE is 'rotary'" if value == "rope" else ""
                 raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}{hint}.")
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
         for name in (*sizes, "max_position_embeddings", "max_answer_length"):

@@ -9,6 +9,7 @@ An answer that the title's documents do not have is made up, or worded different
 `posgpt evaluate` asks the questions of a file.
 """
 
+import os
 import re
 import sys
 import unicodedata
@@ -63,9 +64,10 @@ class Answers:
     def list_lines(self, sentences: int | None) -> Iterator[str]:
         """Yield a line for each answer, and for each of this many sentences that have it, the first ones; None: for all."""
         for each in self.predictions:
-            others = ", ".join(f"{text} {probability:.1%}" for text, probability in (each.alternatives or {}).items())
+            given = {each.answer: each.probability} | (each.alternatives or {})
+            best, *others = (f"{text or '(no answer)'} {probability:.1%}" for text, probability in given.items())
             # An answer may have line breaks.
-            yield " ".join(f"{each.question} {each.answer} {each.probability:.1%} ({others})".split())
+            yield " ".join(f"{each.question} {best} ({', '.join(others)})".split())
             evidence = self.find_evidence(each)
             yield from (f"  {line}" for line in evidence[:sentences])
             if sentences and len(evidence) > sentences:
@@ -113,6 +115,8 @@ class Interview:
         Titles are asked as the corpus spells them. A text that it does not know is a title if it has no question mark and no
         word of the relations.
         """
+        if file := next(filter(os.path.isfile, texts), None):
+            raise BadInput(f"{file}: is a file; posgpt evaluate --test_file asks its questions.")
         # Some keyboards and file names write accents as characters of their own.
         known = self.tokenizer.get_vocab().keys()
         # With single spaces, as titles are written.

@@ -19,7 +19,7 @@ COMMANDS = {
     "finetune": ("posgpt.finetune", "finetune a model on questions, or train one on them from scratch"),
     "ask": ("posgpt.ask", "ask a model a few questions"),
     "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
-    "report": ("posgpt.report", "report on predictions in a file, whoever made them"),
+    "report": ("posgpt.report", "report on a JSON Lines file of predictions, whoever made them"),
     "compare": ("posgpt.compare", "compare reports or runs: figures, and what differs"),
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),

@@ -4,6 +4,7 @@ A recipe is a YAML file with a section of options per command; what is given bes
 """
 
 import os
+import shlex
 import sys
 from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
@@ -86,7 +87,10 @@ def read_section(recipe: str | Path, section: str, **options: Any) -> dict[str, 
     sections = read_recipe(find_recipe(str(recipe)))
     if section not in sections:
         names = ", ".join(map(str, sections)) or "none"
-        raise BadInput(f"{recipe}: has no section {section!r} (only: {names}); add one, or a `base` that has it.")
+        having = ", ".join(name for name in list_recipes() if section in read_recipe(find_recipe(name)))
+        raise BadInput(
+            f"{recipe}: has no section {section!r} (only: {names}); choose a recipe that has one ({having}), or add it to yours."
+        )
     return overlay(sections[section], options)
 
 
@@ -156,7 +160,7 @@ def parse_with_recipe(
     parser.dataclass_types = [chosen if each is ObjectiveConfig else each for each in dataclass_types]
     built = parser.build(values)
     if int(os.environ.get("RANK", 0)) == 0 and options is None:
-        print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
+        print(f"Recipe: {recipe}, section {section!r}; command line: {shlex.join(argv) or 'nothing more'}", flush=True)
     return built
 
 

@@ -4,7 +4,7 @@
 
 A line of the file is a JSON object with `question`, `answer` and `reference`, the correct answer or a list of them; with a
 `probability` from 0 to 1, also confidence is measured. `relation`, `title` and `group` are read, too (see `Prediction`).
-`posgpt evaluate` writes such a file. Writes `report.html`, `report.png` and `metrics.json`.
+`posgpt evaluate` writes such a file. With `--test_file`, it is a text file with an answer a line instead. Writes `report.html`, `report.png` and `metrics.json`.
 """
 
 import json
@@ -14,8 +14,9 @@ from pathlib import Path
 
 from data_scripts.documents import check_columns
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_folder_or_new, write_file
+from data_scripts.files import check_is_folder_or_new, read_lines, write_file
 from data_scripts.options import option, parse_options
+from data_scripts.questions import load_questions
 from data_scripts.relations import RELATIONS, find_relation
 from posgpt.evaluation.arguments import METRICS_FILE, PAGE_FILE, ReportArguments
 from posgpt.evaluation.evidence import find_documents
@@ -29,7 +30,12 @@ from posgpt.tables import format_table
 class PredictionArguments(ReportArguments):
     """Which predictions, and where to write the report."""
 
-    predictions_file: str = option("A JSON Lines file of predictions.", positional=True)
+    predictions_file: str = option(
+        "A JSON Lines file of predictions; with test_file, a text file with an answer a line.", positional=True
+    )
+    test_file: str | None = option(
+        "The TSV of the questions that a text file answers, with correct answers.", default=None
+    )
     output_dir: str | None = option("Folder for the report (default: `report` beside the predictions).", default=None)
 
 
@@ -42,12 +48,32 @@ def complete(prediction: Prediction) -> Prediction:
     return replace(prediction, relation=name, title=prediction.title or relation.read_title(prediction.question))
 
 
+def pair_answers(predictions_file: Path, test_file: str) -> list[Prediction]:
+    """Return the lines of a text file as the answers to the questions of a TSV."""
+    questions = load_questions(test_file, answers=True)
+    answers = [line.strip() for _, line in read_lines(predictions_file, "file of answers, one a line")]
+    if len(answers) != len(questions):
+        raise BadInput(
+            f"{predictions_file}: has {len(answers)} lines, and {test_file} {len(questions)} questions; give one answer a line."
+        )
+    rows = zip(
+        questions.texts, answers, questions.answers, questions.relation_per_question, questions.titles, strict=True
+    )
+    return [
+        Prediction(text, answer, relation.name, title, reference=reference)
+        for text, answer, reference, relation, title in rows
+    ]
+
+
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PredictionArguments, argv)
     check_columns(arguments, arguments.corpus_file)
     file = Path(arguments.predictions_file)
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
-    predictions = [complete(each) for each in read_predictions(file)]
+    if arguments.test_file:
+        predictions = pair_answers(file, arguments.test_file)
+    else:
+        predictions = [complete(each) for each in read_predictions(file)]
     check_references(file, predictions)
     tested = {each.relation for each in predictions if each.group == TEST}
     for i, each in enumerate(predictions):

@@ -7,8 +7,9 @@ from transformers import AutoTokenizer
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, PLACE_OF_DEATH, RELATIONS, Relation, read_relations
 from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt import ask, cli
-from posgpt.ask import Interview
+from posgpt.ask import Answers, Interview
 from posgpt.evaluation.evidence import find_sentences
+from posgpt.evaluation.predictions import Prediction
 
 
 def test_questions_are_answered_as_the_model_answers_them_with_notes_on_what_is_new_to_it(run, tiny_pretrained):
@@ -20,7 +21,9 @@ def test_questions_are_answered_as_the_model_answers_them_with_notes_on_what_is_
     for line, question, (answer, *_) in zip(
         lines, questions, model.list_answers(questions, tokenizer, 4), strict=True
     ):
-        assert line.startswith(" ".join(f"{question} {answer.text} {answer.probability:.1%} (".split()))
+        assert line.startswith(
+            " ".join(f"{question} {answer.text or '(no answer)'} {answer.probability:.1%} (".split())
+        )
         assert line.count("%") == 4
 
 
@@ -86,12 +89,18 @@ def test_a_question_that_is_given_without_its_option_names_the_option(run, tiny_
         run(cli, "ask", "Where was Ada born", "--model_name_or_path", tiny_pretrained["rotary"])
 
 
+def test_an_empty_answer_is_shown_as_none():
+    answers = Answers([Prediction("Where was Bo born?", "", probability=0.5, alternatives={"Rome": 0.25})], [])
+    assert str(answers) == "Where was Bo born? (no answer) 50.0% (Rome 25.0%)"
+
+
 @pytest.mark.parametrize(
     "questions, match",
     [
         ([""], "'' is not a question"),
         (["x" * 127 + "?"], "128 characters .*; shorten it"),
         (["Where was Bo born?⁇"], "without the ⁇"),
+        ([__file__], "test_ask.py: is a file; posgpt evaluate --test_file asks its questions"),
         ("Where was Bo born?".split(), "'Where' is a word of a question; put each question in quotation marks"),
         ("where was Bo born".split(), "'where' is a word of a question; put each question in quotation marks"),
     ],

@@ -162,6 +162,14 @@ def expect_points(lost) -> dict[str, int]:
     return points | {"together": sum(points.values())}
 
 
+def test_a_part_that_interrupts_the_tests_gets_no_points(assignment, tmp_path):
+    interrupts = (ENDS_THE_PROCESS[0], "    raise KeyboardInterrupt\n")
+    solution = hand_in(tmp_path / "eve", interrupts) / "solution.py"
+    rotary = [part for part in PARTS if part.name == "rotary"]
+    failures = grade.find_failures(assignment / "teacher" / "hidden_tests", solution, 60, rotary)
+    assert failures == {"rotary": "it ended the process, or took more than 60 seconds"}
+
+
 @pytest.mark.parametrize("table", [b"submission;together\nada;7\n", b"submission,notes\n", b"Zo\xeb\n"])
 def test_a_table_of_points_that_cannot_be_kept_is_refused_before_grading(run, assignment, tmp_path, table):
     folder = hand_in(tmp_path / "bo")

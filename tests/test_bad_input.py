@@ -3,6 +3,7 @@ import gzip
 import io
 import lzma
 import math
+import os
 import shlex
 import shutil
 import subprocess
@@ -214,7 +215,7 @@ REFUSED = {
         "--model_name_or_path no/where": "no/where.*no PosGPT could be loaded|no PosGPT could be loaded.*no/where",
         "": "no model to start from",
         "windows": "no model to start from: give --model_name_or_path",
-        "windows --vocabulary_file wiki.txt": "windows.yaml: has no section 'finetune_from_scratch'",
+        "windows --vocabulary_file wiki.txt": "windows.yaml: has no section 'finetune_from_scratch' .*choose a recipe that has one .*quickstart",
         "--model_name_or_path learned --hidden_size 64": "hidden_size cannot change",
         "--model_name_or_path learned --vocabulary_file wiki.txt": "brings its own vocabulary",
         "--vocabulary_file wiki.txt --validation_file bad.tsv": "bad.tsv, line 1: ",
@@ -297,6 +298,14 @@ def test_a_file_for_predictions_that_cannot_be_written(refused, tmp_path):
         baseline = ["--baseline", "Rome", "--test_file", dev]
         refused(match, evaluate_birthplace, *baseline, "--predictions_file", path, names=path)
     assert dev.read_text() == PAIR
+
+
+def test_a_command_runs_in_a_models_folder_whose_code_has_the_packages_name(tmp_path):
+    (tmp_path / "modeling_posgpt.py").write_text("raise ImportError")
+    command = [sys.executable, "-m", "posgpt", "world", "--output_dir", "world", "--num_people", "100"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "world" / "wiki.txt").is_file()
 
 
 def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word():
@@ -384,6 +393,11 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
     for resume in ([], ["--resume_from_checkpoint", "auto"], ["--resume_from_checkpoint", "false"]):
         with pytest.raises(SystemExit, match="README.md: is there, and the model's own would replace it"):
             run(train_pretrain, *corpus, "--output_dir", tmp_path, *resume)
+    for name in ("layers.py", "positions_rotary.py", "task.json", "run.json"):
+        (own := tmp_path / f"own_{name}").mkdir()
+        (own / name).write_text("mine")
+        with pytest.raises(SystemExit, match=f"{name}: is there, and the model's own would replace it"):
+            run(train_pretrain, *corpus, "--output_dir", own)
     with pytest.raises(SystemExit, match="seed is 8,472,619,350; choose"):
         run(train_pretrain, *corpus, "--output_dir", tmp_path / "new", "--seed", 8472619350)
     unfinished = tmp_path / "unfinished"

@@ -65,6 +65,7 @@ def ask(*wordings: object, **relation) -> dict:
     "fields, match",
     [
         (of("alphabetical"), "'alphabetical'; choose one of learned, .*rotary"),
+        (of("rope"), "'rope'; choose one of .*; RoPE is 'rotary'"),
         ({"num_attention_heads": 7}, "hidden_size.*256.*not a multiple of num_attention_heads.*7"),
         ({"num_attention_heads": 0}, "at least 1"),
         ({"hidden_size": "wide"}, "hidden_size"),

@@ -378,6 +378,20 @@ def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(repor
     assert not re.search(r"(src|href)=", re.sub(r"<svg.*?</svg>", "", html, flags=re.S))
 
 
+def test_a_text_file_of_answers_has_a_report(run, world, tmp_path):
+    dev = load_questions(world / "birth_dev.tsv")
+    (tmp_path / "answers.txt").write_text("".join(f"{answer}\n" for answer in ["", *dev.answers[1:]]))
+    arguments = [tmp_path / "answers.txt", "--test_file", world / "birth_dev.tsv"]
+    assert "| the file" in run(report, *arguments)
+    metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
+    assert (metrics["correct"], metrics["total"]) == (len(dev) - 1, len(dev))
+    (tmp_path / "answers.txt").write_text("Rome\n")
+    with pytest.raises(
+        SystemExit, match=f"answers.txt: has 1 lines, and .*birth_dev.tsv {len(dev)} questions; give one"
+    ):
+        run(report, *arguments)
+
+
 def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
     # One that a model's own report was made from gives the same metrics, its baselines excepted.
     arguments = [reported / "predictions.jsonl", "--corpus_file", reported / "wiki.txt", "--abstain_below", 0.5]

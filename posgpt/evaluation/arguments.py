@@ -3,6 +3,7 @@
 The options of an evaluation and of a report, and whether they are compatible.
 """
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -115,7 +116,9 @@ class EvaluationArguments(RelationArguments, ReportArguments):
                 kind = "directory" if file.is_dir() else "device or a pipe, and would be replaced"
                 raise BadInput(f"{file}: this is a {kind}; give the file to write the predictions to.")
             if not file.parent.is_dir() and file.parent not in self.folders:
-                raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
+                raise BadInput(
+                    f"{file}: there is no folder {file.parent}; create it first (mkdir -p {shlex.quote(str(file.parent))})."
+                )
             others = [self.corpus_file, self.relations, self.other_wordings]
             read = (self.test_file, self.train_file, self.calibration_file, self.unseen_file, others)
             names = (DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE)

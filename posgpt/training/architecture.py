@@ -108,7 +108,7 @@ def build_config(architecture: Architecture, **settings: Any) -> PosGPTConfig:
     """Return the configuration of the model that is trained; `settings` are fields that follow from the data."""
     # A setting that is a dictionary may have numbers of other types in it, or too few.
     kinds = (StrictDataclassError, ValueError, KeyError, TypeError, RuntimeError, ArithmeticError)
-    with reraise_as_bad_input("the model cannot be built", "--help lists the sizes.", *kinds):
+    with reraise_as_bad_input("the model cannot be built", "--help all lists the sizes.", *kinds):
         config = PosGPTConfig(**settings, **architecture.list_config_values())
         # Takes no memory.
         with torch.device("meta"):

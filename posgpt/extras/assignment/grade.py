@@ -70,8 +70,8 @@ def find_failures(tests: Path, solution: Path, time_limit: float, parts: Sequenc
         text = printed.read_text(encoding="utf-8", errors="replace")
         ended = dict(re.findall(r"test_part\[(\w+)\] (PASSED|FAILED)", text))
     failures = {}
-    # A file of tests that cannot be imported is a case without a part.
-    for case in (each for each in cases if "[" in each.attrib["name"]):
+    # A file of tests that cannot be imported is a case without a part, and an interrupted session one without a name.
+    for case in (each for each in cases if "[" in each.get("name", "")):
         why = [child.attrib.get("message") or child.tag for child in case]
         failures[case.attrib["name"].split("[")[1][:-1]] = " ".join(" ".join(why).split())[:300]
     if len(parts) == 1:

@@ -96,6 +96,8 @@ class Server(ThreadingMixIn, WSGIServer):
         try:
             given = json.loads(posted)
             title, question = given["title"], given["question"]
+            if not isinstance(question, str) or not isinstance(title, str | None):
+                raise ValueError("post a question that is a text, and a title that is one or null")
             documents = None
             if title and self.arguments.corpus_file:
                 found = find_documents(self.arguments.corpus_file, [title], self.arguments).get(title, [])
@@ -118,7 +120,7 @@ class Server(ThreadingMixIn, WSGIServer):
         request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}" if host in ("127.0.0.1", "localhost") else ""
         status, content_type, body = "200 OK", "text/html", self.page
         if request == "POST /ask":
-            posted = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+            posted = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             content_type, body = "application/json", json.dumps(self.ask(posted))
         elif request != "GET /":
             status, body = "404 Not Found", "Not found"
