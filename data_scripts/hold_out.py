@@ -88,14 +88,14 @@ def find_sources(arguments: HoldOutArguments) -> tuple[str | None, str]:
 
 
 def draw_titles(
-    arguments: HoldOutArguments, keys: list[str], unnamed: list[Relation | None], has_document: dict[str, bool]
+    arguments: HoldOutArguments, keys: list[str], unnamed: list[Relation | None], may_leave: dict[str, bool]
 ) -> dict[str, str]:
     """Return the file that the questions about each drawn title go to.
 
     Args:
         keys: The title of each question.
         unnamed: What each question asks for if nobody has named that. Such a form is recognized by two questions, which stay in training.
-        has_document: The titles that a document is about, and whether that can be left out.
+        may_leave: For each title that a document is about: whether that document may be left out.
 
     Raises:
         BadInput: too many are to be drawn.
@@ -113,14 +113,14 @@ def draw_titles(
         if calibration < arguments.pairs:
             file_of[title] = CALIBRATION_FILE
             calibration += asked[title]
-        elif taken_out < arguments.people and has_document.get(title):
+        elif taken_out < arguments.people and may_leave.get(title):
             file_of[title] = UNSEEN_FILE
             taken_out += 1
         if title in file_of:
             trained -= forms_of[title]
     if len(file_of) == len(asked) or calibration < arguments.pairs or taken_out < arguments.people:
-        having = f", {len(has_document)} of which have a document" if arguments.people else ""
-        if stay := list(has_document.values()).count(False):
+        having = f", {len(may_leave)} of which have a document" if arguments.people else ""
+        if stay := list(may_leave.values()).count(False):
             having += f", and {stay} stay, since dev or test ask about them"
         raise BadInput(
             f"there are {len(keys)} pairs about {len(asked)} titles{having}; --pairs {arguments.pairs} and --people"
@@ -164,13 +164,13 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     # Searched as one text, since a question may name several titles.
     titles = (title for file in kept if file.is_file() for title in load_questions(file, known=known).titles)
     asked_elsewhere = fold_case("\n".join(titles))
-    has_document = {
+    may_leave = {
         title: not any(find_words([title], asked_elsewhere)) for title in dict.fromkeys(keys) if title in documents_of
     }
     named = {*RELATIONS.values(), *relations}
     unnamed = [None if relation in named else relation for relation in questions.relation_per_question]
     with prefix_bad_input(questions_file):
-        file_of = draw_titles(arguments, keys, unnamed, has_document)
+        file_of = draw_titles(arguments, keys, unnamed, may_leave)
     left_out = {i for title, file in file_of.items() if file == UNSEEN_FILE for i in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     naming, copied, rows_of = 0, set[str](), defaultdict[str, list[int]](list)

@@ -259,7 +259,8 @@ def encode_questions(
     pairs = zip(questions.texts, questions.answers, strict=True)
     texts = [f"{question}{MASK_TOKEN}{answer}{MASK_TOKEN}" for question, answer in pairs]
     encoded = []
-    for row, input_ids in enumerate(tokenizer(texts, verbose=False)["input_ids"]):
+    # A tokenizer takes no empty list.
+    for row, input_ids in enumerate(tokenizer(texts, verbose=False)["input_ids"] if texts else ()):
         if (length := len(input_ids)) > tokenizer.model_max_length:
             raise BadInput(
                 f"{locate_question(row, questions.paths)}: question and answer take"

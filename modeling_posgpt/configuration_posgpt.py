@@ -209,7 +209,7 @@ class PosGPTConfig(PreTrainedConfig):
             if value not in choices:
                 hint = ", or import the file that registers it" if choices is POSITION_EMBEDDINGS else ""
                 # As the course's handouts call it.
-                hint += "; RoPE is 'rotary'" if value == "rope" else ""
+                hint += "; RoPE is 'rotary'" if hint and value == "rope" else ""
                 raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}{hint}.")
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
         for name in (*sizes, "max_position_embeddings", "max_answer_length"):

@@ -1,6 +1,6 @@
 """Rotation of queries and keys (RoPE), with the frequencies that transformers has."""
 
-import operator
+import math
 from typing import Any
 
 import torch
@@ -97,12 +97,14 @@ class PosGPTRotaryEmbedding(PositionEncoding):
         }
         others = {"original_max_position_embeddings", "attention_factor"} & given.keys()
         for name, number in (bounds | {name: given[name] for name in sorted(others)}).items():
-            if not (isinstance(number, int | float) and number > 0):
+            if not (isinstance(number, int | float) and 0 < number < math.inf):
                 raise ValueError(
                     f"rope_parameters of type {rope_type!r} have {name} {number!r}; choose a number above 0."
                 )
-        if bounds and operator.ge(*bounds.values()):
-            raise ValueError(f"rope_parameters have {bounds}; choose {' < '.join(bounds)}.")
+        if bounds:
+            (low, least), (high, most) = bounds.items()
+            if least >= most:
+                raise ValueError(f"rope_parameters have {low} {least} and {high} {most}; choose {low} < {high}.")
 
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 from data_scripts.documents import Columns, check_columns, read_rows
 from data_scripts.errors import BadInput, shorten_error
@@ -65,7 +66,9 @@ class Answers:
         """Yield a line for each answer, and for each of this many sentences that have it, the first ones; None: for all."""
         for each in self.predictions:
             given = {each.answer: each.probability} | (each.alternatives or {})
-            best, *others = (f"{text or '(no answer)'} {probability:.1%}" for text, probability in given.items())
+            best, *others = (
+                f"{text.strip() or '(no answer)'} {probability:.1%}" for text, probability in given.items()
+            )
             # An answer may have line breaks.
             yield " ".join(f"{each.question} {best} ({', '.join(others)})".split())
             evidence = self.find_evidence(each)
@@ -115,8 +118,6 @@ class Interview:
         Titles are asked as the corpus spells them. A text that it does not know is a title if it has no question mark and no
         word of the relations.
         """
-        if file := next(filter(os.path.isfile, texts), None):
-            raise BadInput(f"{file}: is a file; posgpt evaluate --test_file asks its questions.")
         # Some keyboards and file names write accents as characters of their own.
         known = self.tokenizer.get_vocab().keys()
         # With single spaces, as titles are written.
@@ -178,6 +179,9 @@ def ask(arguments: AskingArguments) -> Answers:
     """Ask a model, and look its answers up in the corpus if one is named; raise BadInput for what cannot be asked."""
     if not arguments.questions:
         raise BadInput("--questions is missing; give whole questions, each in quotation marks.")
+    # A file without an ending may have a title's name by chance.
+    if file := next((text for text in arguments.questions if Path(text).suffix and os.path.isfile(text)), None):
+        raise BadInput(f"{file}: is a file; posgpt evaluate --test_file asks its questions.")
     return Interview(arguments).ask(arguments.questions)
 
 

@@ -87,7 +87,7 @@ def read_section(recipe: str | Path, section: str, **options: Any) -> dict[str, 
     sections = read_recipe(find_recipe(str(recipe)))
     if section not in sections:
         names = ", ".join(map(str, sections)) or "none"
-        having = ", ".join(name for name in list_recipes() if section in read_recipe(find_recipe(name)))
+        having = ", ".join(name for name in list_recipes() if section in read_recipe(FOLDER / f"{name}.yaml"))
         raise BadInput(
             f"{recipe}: has no section {section!r} (only: {names}); choose a recipe that has one ({having}), or add it to yours."
         )

@@ -49,19 +49,22 @@ def complete(prediction: Prediction) -> Prediction:
 
 
 def pair_answers(predictions_file: Path, test_file: str) -> list[Prediction]:
-    """Return the lines of a text file as the answers to the questions of a TSV."""
+    """Return the lines of a text file as the answers to the questions of a TSV, which may be there with several correct ones."""
     questions = load_questions(test_file, answers=True)
-    answers = [line.strip() for _, line in read_lines(predictions_file, "file of answers, one a line")]
+    answers = [line.strip() for _, line in read_lines(predictions_file, "text file of answers")]
+    if answers[0].startswith('{"'):
+        raise BadInput(
+            f"{predictions_file}: holds JSON Lines, which have their own references; leave --test_file out."
+        )
     if len(answers) != len(questions):
         raise BadInput(
             f"{predictions_file}: has {len(answers)} lines, and {test_file} {len(questions)} questions; give one answer a line."
         )
-    rows = zip(
-        questions.texts, answers, questions.answers, questions.relation_per_question, questions.titles, strict=True
-    )
+    rows = zip(questions.texts, answers, questions.relation_per_question, questions.titles, strict=True)
+    # As in `posgpt evaluate`, a question counts once.
     return [
-        Prediction(text, answer, relation.name, title, reference=reference)
-        for text, answer, reference, relation, title in rows
+        Prediction(text, answer, relation.name, title, reference=questions.answers_by_text[text])
+        for text, answer, relation, title in dict.fromkeys(rows)
     ]
 
 
@@ -106,7 +109,7 @@ def main(argv: list[str] | None = None) -> None:
     # As training's answers are not known, the most frequent correct one stands for them.
     baselines = {name: {"baseline": Counter(answers).most_common(1)[0][0]} for name, answers in correct.items()}
     evaluation = score_predictions(predictions, arguments.abstain_below, documents, baselines)
-    metrics = {"test_file": file.name} | evaluation.list_figures()
+    metrics = {"test_file": Path(arguments.test_file or file).name} | evaluation.list_figures()
     files = evaluation.render(metrics) | {METRICS_FILE: json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"}
     replaced = ", in place of an earlier one" if (folder / METRICS_FILE).exists() else ""
     for name, content in files.items():

@@ -673,7 +673,8 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
         sweep = prepare_sweep(arguments, study, {row.name: row for row in in_worlds})
         sweep.check_rows(in_worlds)
         sweep.check_questions(in_worlds)
-    sweep.say_minutes(in_worlds)
+        # Builds each model, and so refuses sizes that do not fit.
+        sweep.say_minutes(in_worlds)
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     plan, processes = list(product(study.seeds, placed)), arguments.processes
     threads = max(1, count_cores() // processes) if processes > 1 else None

@@ -26,7 +26,7 @@ from data_scripts.files import hash_file, load_json, write_file
 from modeling_posgpt import PosGPTConfig
 from modeling_posgpt.composition import list_names
 from posgpt.imports import describe_imports
-from posgpt.recipe_parser import overlay, parse_with_recipe, read_section
+from posgpt.recipe_parser import parse_with_recipe, read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
 from posgpt.training.estimate import plan_training
 from posgpt.training.saved_models import CONFIG_FILE
@@ -107,13 +107,13 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
     for corpus in [corpora] if isinstance(corpora, str | os.PathLike) else corpora:
         if (files := find_files(corpus)) != [os.fspath(corpus)] or detect_format(corpus) == "hub":
             contents += [identify_content(file)[1] for file in files]
-    own = read_section(recipe, section)
-    settings = overlay(own, {name: value for name, value in options.items() if name != "recipe"})
+    settings = read_section(section=section, **options)
     for name in sorted(settings.keys() - options.keys()):
         # Files that the recipe names.
         values = settings[name] if isinstance(settings[name], list) else [settings[name]]
         contents += [hash_file(file) for file in values if isinstance(file, str) and os.path.isfile(file)]
-    key = {"options": " ".join(contents), "recipe": json.dumps(own), "rows_version": ROWS_VERSION}
+    section_of_recipe = json.dumps(read_section(recipe, section))
+    key = {"options": " ".join(contents), "recipe": section_of_recipe, "rows_version": ROWS_VERSION}
     if base := settings.get("model_name_or_path"):
         file = Path(base) / CONFIG_FILE
         if not file.is_file():

@@ -391,12 +391,12 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
 
     (tmp_path / "README.md").write_text("Mine.\n")
     for resume in ([], ["--resume_from_checkpoint", "auto"], ["--resume_from_checkpoint", "false"]):
-        with pytest.raises(SystemExit, match="README.md: is there, and the model's own would replace it"):
+        with pytest.raises(SystemExit, match="README.md: is there, and saving a model may replace it"):
             run(train_pretrain, *corpus, "--output_dir", tmp_path, *resume)
-    for name in ("layers.py", "positions_rotary.py", "task.json", "run.json"):
+    for name in ("layers.py", "mine.py", "task.json", "run.json"):
         (own := tmp_path / f"own_{name}").mkdir()
         (own / name).write_text("mine")
-        with pytest.raises(SystemExit, match=f"{name}: is there, and the model's own would replace it"):
+        with pytest.raises(SystemExit, match=f"{name}: is there, and saving a model may replace it"):
             run(train_pretrain, *corpus, "--output_dir", own)
     with pytest.raises(SystemExit, match="seed is 8,472,619,350; choose"):
         run(train_pretrain, *corpus, "--output_dir", tmp_path / "new", "--seed", 8472619350)

@@ -475,7 +475,9 @@ def test_a_class_that_counts_padding_or_room_in_a_cache_is_refused(bias, monkeyp
 
     content = {"relate": relate, "has_bias": True, "__module__": "mine"}
     monkeypatch.setitem(POSITION_EMBEDDINGS, "mine", type("Mine", (PositionEncoding,), content))
-    with pytest.raises(BadInput, match="otherwise when the others are cached behind padding"):
+    with pytest.raises(
+        BadInput, match="otherwise when the others are cached behind padding and with room in the cache, so"
+    ):
         check_imported(PosGPTConfig(position_embedding_type="mine", **SIZES))
 
 

@@ -384,7 +384,18 @@ def test_a_text_file_of_answers_has_a_report(run, world, tmp_path):
     arguments = [tmp_path / "answers.txt", "--test_file", world / "birth_dev.tsv"]
     assert "| the file" in run(report, *arguments)
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
+    assert metrics["test_file"] == "birth_dev.tsv"
     assert (metrics["correct"], metrics["total"]) == (len(dev) - 1, len(dev))
+    # As `posgpt evaluate` counts them, a question with two correct answers is one.
+    (tmp_path / "two.tsv").write_text("Where was Bo born?\tRome\nWhere was Bo born?\tOslo\n")
+    (tmp_path / "two.txt").write_text("Oslo\nOslo\n")
+    two = [tmp_path / "two.txt", "--test_file", tmp_path / "two.tsv", "--output_dir", tmp_path / "two"]
+    run(report, *two)
+    metrics = json.loads((tmp_path / "two" / "metrics.json").read_text())
+    assert (metrics["correct"], metrics["total"]) == (1, 1)
+    (tmp_path / "two.txt").write_text('{"question": "Where was Bo born?", "answer": "Oslo"}\n' * 2)
+    with pytest.raises(SystemExit, match="holds JSON Lines, which have their own references; leave --test_file out"):
+        run(report, *two)
     (tmp_path / "answers.txt").write_text("Rome\n")
     with pytest.raises(
         SystemExit, match=f"answers.txt: has 1 lines, and .*birth_dev.tsv {len(dev)} questions; give one"

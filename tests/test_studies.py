@@ -921,6 +921,12 @@ def test_a_wrong_option_of_a_later_row_is_refused_before_anything_is_trained(run
         with pytest.raises(SystemExit, match=f"row 'b': {problem}"):
             run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
         assert not (tmp_path / "out").exists()
+    # Sizes that do not fit show when a model is built.
+    study["rows"]["b"]["pretrain"] = {"hidden_size": 7}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    with pytest.raises(SystemExit, match="hidden_size"):
+        run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_usage_lists_every_study_and_each_lists_its_options(run, capsys):

@@ -17,7 +17,6 @@ from torch.distributed.checkpoint import CheckpointException
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 
-import modeling_posgpt
 from data_scripts.errors import BadInput, reraise_as_bad_input, shorten_error
 from data_scripts.files import check_is_folder_or_new, hash_file, load_json, sync_file, write_file
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -220,11 +219,12 @@ def choose_checkpoint(training_args: PosGPTTrainingArguments) -> str | None:
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     # A run that was ended while its model was moved there may have left these itself.
     is_own = list_checkpoints(output_dir) or (output_dir / STAGING).exists()
-    code = [file.name for file in Path(str(modeling_posgpt.__file__)).parent.glob("*.py") if file.stem != "__init__"]
-    saved = ["README.md", "config.json", "tokenizer.json", "task.json", "run.json", *code]
-    found = [name for name in saved if (output_dir / name).exists()]
+    names = ("config", "generation_config", "tokenizer", "tokenizer_config", "task", "run", "trainer_state")
+    saved = ("README.md", *(f"{name}.json" for name in names))
+    # A model brings its code, with the files of encodings of one's own.
+    found = [file for file in sorted(output_dir.glob("*")) if file.suffix == ".py" or file.name in saved]
     if found and not overwrites and not is_own:
-        problem = f"{output_dir / found[0]}: is there, and the model's own would replace it"
+        problem = f"{found[0]}: is there, and saving a model may replace it"
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     if not resume:
         if overwrites or not list_checkpoints(output_dir):

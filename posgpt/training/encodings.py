@@ -54,7 +54,7 @@ def check_writing(config: PosGPTConfig) -> None:
                 row, mask = (pad(each, (padding, 0)) for each in (ids, torch.ones_like(ids)))
                 model(row[:, :-1], attention_mask=mask[:, :-1], past_key_values=cache)
                 alone.append(model(row[:, -1:], attention_mask=mask, past_key_values=cache).logits)
-    for read, where in zip(alone, ("", " behind padding"), strict=True):
+    for read, where in zip(alone, ("", " behind padding and with room in the cache"), strict=True):
         if not torch.allclose(at_once, read, rtol=1e-3, atol=1e-3 * float(at_once.std())):
             raise BadInput(
                 f"a model with {named} reads a text's last token otherwise when the others are cached{where}, so it could"
