@@ -1,12 +1,16 @@
 """The measurements in docs/results/ keep to their schema, and the pages show what they say."""
 
 import importlib.util
+import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 from conftest import ROOT
+from posgpt.positions.report import group_runs
+from posgpt.positions.tasks import TASKS
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MEASUREMENT = "title: One\nquestion: speed\ndate: 2026-11-28\nrows: [{what: it, correct: [1], of: 2}]\n"
@@ -115,3 +119,21 @@ def test_a_table_that_nobody_measured_is_refused(tables, measured, tmp_path):
     page.write_text("<!-- table: typo -->\n<!-- end -->\n")
     with pytest.raises(SystemExit, match="^page.md: no table, question or measurement `typo`$"):
         tables.fill(page, measured)
+
+
+def test_the_page_on_positions_has_the_medians_of_its_runs():
+    folder = ROOT / "docs" / "positions_table"
+    records = [json.loads(line) for line in (folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
+    cells = {(cell.name, cell.encoding): cell for cell in group_runs(TASKS, records)}
+    page = (ROOT / "docs" / "positions.md").read_text(encoding="utf-8")
+    assert f"[{len(records)}](positions_table/runs.jsonl) are finished" in page
+    tasks = "copy", "copy_twice", "sort", "flip_flop"
+    _, header, rows = page.partition(f"| | {' | '.join(f'`{task}`' for task in tasks)} |\n|---|---|---|---|---|\n")
+    assert header
+    for row in rows.partition("\n\n")[0].splitlines():
+        encoding, *shown = row.strip("|").split("|")
+        for task, each in zip(tasks, shown, strict=True):
+            cell = cells[task, encoding.strip(" `")]
+            low, median, high = 100 * np.quantile(cell.average("exact", True), (0, 0.5, 1))
+            said = f"{median:.1f} ({low:.1f} to {high:.1f})" if low < high else f"{median:.1f} with each"
+            assert each.strip() == (said if cell.is_learned else "–"), row
