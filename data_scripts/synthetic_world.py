@@ -669,7 +669,7 @@ def fictional_names(titles: Iterable[str] = ()) -> Iterator[str]:
         return sum(map(letters.__contains__, spelled)) / len(spelled)
 
     # English, the first, if no other is nearer.
-    return map(max(worlds, key=compute_known_share).name_person, range(MAX_PEOPLE))
+    yield from map(max(worlds, key=compute_known_share).name_person, range(MAX_PEOPLE))
 
 
 @dataclass

@@ -91,20 +91,21 @@ class PosGPTRotaryEmbedding(PositionEncoding):
                 )
             if not all(isinstance(each, int | float) and each > 0 for each in parameters[name]):
                 raise ValueError(f"rope_parameters have {name} {parameters[name]!r}; choose numbers above 0.")
-        given = {name: value for name, value in parameters.items() if value is not None}
-        bounds: dict[str, Any] = {
-            name: given.get(name, default) for name, default in _BOUNDS.get(rope_type, {}).items()
-        }
-        others = {"original_max_position_embeddings", "attention_factor"} & given.keys()
-        for name, number in (bounds | {name: given[name] for name in sorted(others)}).items():
+        bounds = _BOUNDS.get(rope_type, {})
+        names = (*bounds, "attention_factor", "original_max_position_embeddings")
+        given = {name: parameters[name] for name in names if parameters.get(name) is not None}
+        numbers: dict[str, Any] = {**bounds, **given}
+        for name, number in numbers.items():
             if not (isinstance(number, int | float) and 0 < number < math.inf):
                 raise ValueError(
                     f"rope_parameters of type {rope_type!r} have {name} {number!r}; choose a number above 0."
                 )
         if bounds:
-            (low, least), (high, most) = bounds.items()
-            if least >= most:
-                raise ValueError(f"rope_parameters have {low} {least} and {high} {most}; choose {low} < {high}.")
+            low, high = bounds
+            if numbers[low] >= numbers[high]:
+                raise ValueError(
+                    f"rope_parameters have {low} {numbers[low]} and {high} {numbers[high]}; choose {low} < {high}."
+                )
 
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

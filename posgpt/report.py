@@ -4,7 +4,8 @@
 
 A line of the file is a JSON object with `question`, `answer` and `reference`, the correct answer or a list of them; with a
 `probability` from 0 to 1, also confidence is measured. `relation`, `title` and `group` are read, too (see `Prediction`).
-`posgpt evaluate` writes such a file. With `--test_file`, it is a text file with an answer a line instead. Writes `report.html`, `report.png` and `metrics.json`.
+`posgpt evaluate` writes such a file. With `--test_file`, it is a text file with one answer per line instead.
+Writes `report.html`, `report.png` and `metrics.json`.
 """
 
 import json
@@ -19,6 +20,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import RELATIONS, find_relation
 from posgpt.evaluation.arguments import METRICS_FILE, PAGE_FILE, ReportArguments
+from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.evidence import find_documents
 from posgpt.evaluation.predictions import ALL, TEST, Prediction, check_references, is_wording, read_predictions
 from posgpt.evaluation.report import score_predictions
@@ -31,7 +33,7 @@ class PredictionArguments(ReportArguments):
     """Which predictions, and where to write the report."""
 
     predictions_file: str = option(
-        "A JSON Lines file of predictions; with test_file, a text file with an answer a line.", positional=True
+        "A JSON Lines file of predictions; with test_file, a text file with one answer per line.", positional=True
     )
     test_file: str | None = option(
         "The TSV of the questions that a text file answers, with correct answers.", default=None
@@ -58,14 +60,12 @@ def pair_answers(predictions_file: Path, test_file: str) -> list[Prediction]:
         )
     if len(answers) != len(questions):
         raise BadInput(
-            f"{predictions_file}: has {len(answers)} lines, and {test_file} {len(questions)} questions; give one answer a line."
+            f"{predictions_file}: has {len(answers)} lines, and {test_file} {len(questions)} questions; give one answer per line."
         )
-    rows = zip(questions.texts, answers, questions.relation_per_question, questions.titles, strict=True)
     # As in `posgpt evaluate`, a question counts once.
-    return [
-        Prediction(text, answer, relation.name, title, reference=questions.answers_by_text[text])
-        for text, answer, relation, title in dict.fromkeys(rows)
-    ]
+    asked = {each.question: each for each in EvaluationData({TEST: questions}).questions}
+    given = dict.fromkeys(zip(questions.texts, answers, strict=True))
+    return [replace(asked[text], answer=answer) for text, answer in given]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -105,7 +105,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
         raise BadInput(f"{overlap}{NO_CALIBRATION}")
     people, documents = arguments.num_fictional_people, None
     # Many more than are asked about: of a large fictional world's people, most are among them.
-    made_up = list(islice(fictional_names(test.titles), 20 * people)) if people else []
+    made_up = list(islice(fictional_names(test.titles), 20 * people))
     if arguments.corpus_file:
         documents = find_documents(arguments.corpus_file, names | set(made_up), arguments)
         # The test may be about unseen names alone, training is not.

@@ -219,8 +219,8 @@ def choose_checkpoint(training_args: PosGPTTrainingArguments) -> str | None:
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     # A run that was ended while its model was moved there may have left these itself.
     is_own = list_checkpoints(output_dir) or (output_dir / STAGING).exists()
-    names = ("config", "generation_config", "tokenizer", "tokenizer_config", "task", "run", "trainer_state")
-    saved = ("README.md", *(f"{name}.json" for name in names))
+    saved = {"README.md", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    saved |= {"task.json", "run.json", TRAINER_STATE_NAME}
     # A model brings its code, with the files of encodings of one's own.
     found = [file for file in sorted(output_dir.glob("*")) if file.suffix == ".py" or file.name in saved]
     if found and not overwrites and not is_own:
