@@ -1,8 +1,7 @@
-"""The rows of a study, and what their runs say: accuracy and its interval, differences, stored bits; as a table and a chart."""
+"""What the runs of a study's rows say: accuracy and its interval, differences, stored bits; as a table and a chart."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from itertools import chain, combinations, cycle, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +15,8 @@ from data_scripts.world_questions import QUESTIONS
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import draw_seeds, make_panels, save_picture
 from studies.honesty import describe_honesty
+from studies.study import STAGES, Row
 from studies.training_runs import Record
-
-STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
 
 
 class Grouping(NamedTuple):
@@ -66,49 +64,6 @@ GROUPINGS = {
         {"value": "linear"},
     ),
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a study.
-
-    Args:
-        pretrain, finetune: The recipe and the options of each stage; None: the row does not have it.
-        base: The row before it whose options it has, besides its own.
-        pairs: How many training pairs it is finetuned on, drawn by the seed (default: all).
-        world: Options of `posgpt world`, on top of the study's or the base's; in a built row, the world.
-        edits: Lines of its `edits_file`: title, words, and what they say instead. Its answers about others are compared with its base's.
-        published: What others have measured in its place, for the table.
-    """
-
-    name: str
-    pretrain: dict[str, Any] | None = None
-    finetune: dict[str, Any] | None = None
-    base: str | None = None
-    pairs: int | None = None
-    world: Any = None
-    edits: list[list[str]] | None = None
-    published: str = ""
-
-    def place(self, seed: int) -> "Row":
-        """Return the row in the world of a seed."""
-        return replace(self, name=f"{self.name}, world {seed}", world=replace(self.world, seed=seed))
-
-    def check(self) -> None:
-        """Raise TypeError for a name that is no text, no pairs to draw, what is no edit, or an edit that is compared with nothing."""
-        if not isinstance(self.name, str) or not any(map(str.isalnum, self.name)):
-            raise TypeError(f"a row is named {self.name!r}; give it words, in quotes if they are a number")
-        if self.pairs is not None and not (isinstance(self.pairs, int) and self.pairs > 0):
-            raise TypeError(
-                f"pairs of {self.name!r} is {self.pairs!r}; give at least 1, or leave the row's finetune out: null"
-            )
-        lines = self.edits or []
-        if not isinstance(lines, list) or any(
-            not isinstance(line, list) or [*map(type, line)] != [str, str, str] for line in lines
-        ):
-            raise TypeError(f"the edits of {self.name!r} are no lists of three texts each: title, words, other words")
-        if lines and self.base is None:
-            raise TypeError(f"{self.name!r} has edits and no base to compare it with")
 
 
 def list_relations(runs: list[Record]) -> list[str]:
