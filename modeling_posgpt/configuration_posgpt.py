@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from copy import copy
 from itertools import chain, cycle, islice
 from pathlib import Path
 
@@ -106,6 +107,8 @@ class PosGPTConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
+        # `complete` adds to it, and others may be made from the same.
+        self.rope_parameters = copy(self.rope_parameters)
         # A saved folder contains the code as well; `save_pretrained` alone would name only the class that it saves.
         kwargs.setdefault(
             "auto_map",

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__version__ = "0.34.0"
+__version__ = "0.35.0"
 
 # With the dataclass that a function takes its options in, if it takes no keywords.
 _FUNCTIONS = {"pretrain": None, "finetune": None, "evaluate": "EvaluationArguments", "ask": "AskingArguments"}

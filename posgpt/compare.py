@@ -54,8 +54,11 @@ def format_pairs(reports: Mapping[str, ScoredQuestions]) -> str:
     """Return the table of each pair's questions that they answer differently, or only one correctly, with a sign test over titles."""
     rows = []
     for (a, one), (b, other) in combinations(reports.items(), 2):
-        if [each.question for each in one.predictions] != [each.question for each in other.predictions]:
-            raise BadInput(f"{Path(b) / DETAILS_FILE}: other questions than {a}; compare reports on one --test_file.")
+        first, second = ([(each.question, each.references) for each in own.predictions] for own in (one, other))
+        if first != second:
+            raise BadInput(
+                f"{Path(b) / DETAILS_FILE}: other questions or correct answers than {a}; compare reports on one --test_file."
+            )
         only = (one.correct & ~other.correct).sum(), (other.correct & ~one.correct).sum()
         answers = zip(one.predictions, other.predictions, strict=True)
         different = sum(own.answer != theirs.answer for own, theirs in answers)

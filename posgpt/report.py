@@ -64,8 +64,13 @@ def pair_answers(predictions_file: Path, test_file: str) -> list[Prediction]:
         )
     # As in `posgpt evaluate`, a question counts once.
     asked = {each.question: each for each in EvaluationData({TEST: questions}).questions}
-    given = dict.fromkeys(zip(questions.texts, answers, strict=True))
-    return [replace(asked[text], answer=answer) for text, answer in given]
+    given: dict[str, str] = {}
+    for text, answer in zip(questions.texts, answers, strict=True):
+        if given.setdefault(text, answer) != answer:
+            raise BadInput(
+                f"{predictions_file}: answers {text!r} with {given[text]!r} and {answer!r}; give the same answer wherever it is asked."
+            )
+    return [replace(asked[text], answer=answer) for text, answer in given.items()]
 
 
 def main(argv: list[str] | None = None) -> None:

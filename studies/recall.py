@@ -17,6 +17,7 @@ corruption, one within the characters that it reads.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -71,18 +72,23 @@ def build_recall_prompts(
     """Return the prompt, without the `⁇` at the end, the answer, the relation's name and the title for each answer that is a span of its
     document: the first such span.
 
-    What cannot be asked for in the form of the objective's rows, of `max_length` characters, is left out.
+    What cannot be asked for in the form of the objective's rows, of `max_length` characters, is left out. So is an answer about a title
+    of which several things are asked, if its document has the text more often than it answers: which of them tells it is not known.
     """
     # A title may have one answer to several questions.
     missing: dict[tuple[str, str], list[Relation]] = {}
-    asked = zip(questions.titles, questions.answers, questions.relation_per_question, strict=True)
+    asked = [*zip(questions.titles, questions.answers, questions.relation_per_question, strict=True)]
     for title, answer, relation in asked:
         missing.setdefault((title, answer), []).append(relation)
+    kinds = Counter(title for title, _ in {(title, relation) for title, _, relation in asked})
+    often = {key: len(relations) if kinds[key[0]] > 1 else math.inf for key, relations in missing.items()}
     prompts, answers, names, titles = [], [], [], []
     for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
         title, text = document["title"], document["text"]
+        said = Counter(text[start:end] for start, end in document["spans"])
         for start, end in document["spans"]:
-            if relations := missing.get((title, text[start:end])):
+            key = title, text[start:end]
+            if (relations := missing.get(key)) and said[key[1]] <= often[key]:
                 prompt = objective.build_prompt(relations[0], title, text, start, end, max_length)
                 if prompt is not None:
                     names.append(relations.pop(0).name)

@@ -41,11 +41,12 @@ GROUPINGS = {
     "told": Grouping(
         "frequency",
         lambda world, index, relation: world.count_told(index),
-        # Once, then from 2, 4, 8 and so on, times.
-        lambda numbers: 2 ** np.log2(numbers).astype(int),
+        # Never, if all documents are wrong; once, then from 2, 4, 8 and so on, times.
+        lambda numbers: np.where(numbers, 2 ** np.log2(np.maximum(numbers, 1)).astype(int), 0),
         "told from {} times",
         "how often the answer is told, from",
-        {"value": "log", "base": 2},
+        # Logarithmic from 1, with room for 0.
+        {"value": "symlog", "base": 2, "linthresh": 1},
     ),
     "true_documents": Grouping(
         "contradictions",
@@ -68,7 +69,8 @@ GROUPINGS = {
 
 def list_relations(runs: list[Record]) -> list[str]:
     """Return what is asked of a row's models; nothing if it is one relation."""
-    relations = list(dict.fromkeys(runs[0]["relations"]))
+    # Not each world may have questions of each.
+    relations = list(dict.fromkeys(chain(*(run["relations"] for run in runs))))
     return relations if len(relations) > 1 else []
 
 
@@ -122,12 +124,12 @@ def format_bits(stored: float, error: float, entropy: float) -> str:
     return f"{stored:.2f} ± {error:.2f} of {entropy:.2f}" if entropy else ""
 
 
-def average_right(runs: list[Record]) -> tuple[float, Proportion]:
-    """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people; more
-    worlds do.
+def count_right(runs: list[Record]) -> Proportion:
+    """Return how many answers of all runs are right, and about how many people: more seeds do not narrow the interval, for all ask the same
+    people; more worlds do.
     """
-    accuracy, people = float(np.mean([run["right"] for run in runs])), len({*chain(*map(list_people, runs))})
-    return accuracy, Proportion(round(accuracy * people), people, people)
+    right = [*chain(*(run["right"] for run in runs))]
+    return Proportion(sum(right), len(right), len({*chain(*map(list_people, runs))}))
 
 
 def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
@@ -174,15 +176,15 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     `runs_of` has the runs of all rows, the best first.
     """
     runs, best = runs_of[row.name], next(iter(runs_of.values()))
-    first, (accuracy, share) = runs[0], average_right(runs)
+    first, share = runs[0], count_right(runs)
     less, error = (100 * value for value in compare_rows(best, runs))
     stages = [stage for stage in STAGES if stage in first]
     cells = {
         "row": row.name,
         "parameters": f"{first['parameters']:,}",
-        "answered": f"**{accuracy:.1%}**",
+        "answered": f"**{share.accuracy:.1%}**",
         "95 % interval": share.format_interval(),
-        **{each: f"{average_right(take_relation(runs, each))[0]:.1%}" for each in list_relations(runs)},
+        **{each: f"{count_right(take_relation(runs, each)).accuracy:.1%}" for each in list_relations(runs)},
         "points behind the best": "" if runs is best or math.isnan(less) else f"{less:.1f} ± {error:.1f}",
         "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
     }
@@ -256,7 +258,7 @@ def average_by(column: str, runs: list[Record]) -> dict[int, float]:
     What no person's document tells does not count.
     """
     pairs = [pair for run in runs if column in run for pair in zip(run[column], run["right"], strict=True)]
-    numbers, right = (np.array([pair[i] for pair in pairs if pair[0]]) for i in (0, 1))
+    numbers, right = (np.array([pair[i] for pair in pairs if pair[0] is not None]) for i in (0, 1))
     groups = GROUPINGS[column].group(numbers)
     return {int(each): float(right[groups == each].mean()) for each in np.unique(groups)}
 
@@ -298,7 +300,7 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     answered on the way, and how that depends on how often it is told, and where.
     """
     stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
-    in_all = set.intersection(*(set(of_row[0]["relations"]) for of_row in runs.values()))
+    in_all = set.intersection(*({*chain(*(run["relations"] for run in of_row))} for of_row in runs.values()))
     relations = [each for each in list_relations(next(iter(runs.values()))) if each in in_all]
     curves = list_curves(runs)
     num_panels = max(len(relations), 1)
@@ -311,8 +313,10 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     style_of: dict[str, dict[str, Any]] = dict(zip(runs, styles, strict=False))
     for axes, relation in zip(dots, relations or [""], strict=True):
         own = {name: take_relation(of_row, relation) if relation else of_row for name, of_row in runs.items()}
-        shares = {name: [float(np.mean(run["right"])) for run in of_row] for name, of_row in own.items()}
-        intervals = {name: average_right(of_row)[1].interval for name, of_row in own.items()}
+        shares = {
+            name: [count_right([run]).accuracy for run in of_row if run["right"]] for name, of_row in own.items()
+        }
+        intervals = {name: count_right(of_row).interval for name, of_row in own.items()}
         draw_seeds(axes, {name: (shares[name], intervals[name]) for name in runs}, colors)
         axes.set_title(relation)
         axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval" if count < 3 else "answered (%)")

@@ -61,7 +61,7 @@ from studies.honesty import ask_strangers
 from studies.recall import measure_model, read_objective
 from studies.rows import (
     GROUPINGS,
-    average_right,
+    count_right,
     describe_row,
     draw_rows,
     list_answers,
@@ -294,8 +294,8 @@ class Sweep:
             recalled = {name: getattr(recall, name) for name in ("surprisals", "relations", "titles")}
             return {"measures": measures, "recalled": recalled}
 
-        # What is kept of earlier versions lacks some of these.
-        key = {"people": hash_file(people_file), "model": hash_file(model / WEIGHTS_FILE), "columns": 3}
+        # What is kept of earlier versions lacks some of these, or has other answers.
+        key = {"people": hash_file(people_file), "model": hash_file(model / WEIGHTS_FILE), "columns": 4}
         return keep_result(model / "recall.json", key, compute)
 
 
@@ -358,10 +358,10 @@ def weigh_candidates(model_dir: Path, test_file: Path, kept_file: Path, world: W
 
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:
     """Write `table.md` and `chart.png`, the best row first, `answers.csv`, `results.csv`, and `curves.csv` of what was asked on the way."""
-    runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
+    runs = dict(sorted(runs.items(), key=lambda item: -count_right(item[1]).accuracy))
     table = [describe_row(rows[name], runs) for name in runs]
     asked_file = next(iter(sweep.files.values())).asked
-    counts = [len(of_row[0]["right"]) for of_row in runs.values()]
+    counts = [len(run["right"]) for of_row in runs.values() for run in of_row]
     asked = " to ".join(map(str, sorted({min(counts), max(counts)})))
     in_worlds = f" in each of {len(sweep.study.world_seeds)} worlds" if sweep.study.world_seeds else ""
     write_table(sweep.results, table, f"{asked} questions of {asked_file.name}{in_worlds}")

@@ -143,6 +143,15 @@ def test_intervals_and_significance_are_the_textbooks():
     for total in range(1, 200):
         assert Proportion(0, total, total).interval[0] == 0 and Proportion(total, total, total).interval[1] == 1
 
+    # Of a share that no whole number of titles gives, the interval is that of the share.
+    assert Proportion(170, 340, 17).interval == pytest.approx((0.285, 0.715), abs=5e-4)
+    for correct, total, titles in ((29, 60, 20), (883, 1632, 34), (1, 7, 3)):
+        low, high = Proportion(correct, total, titles).interval
+        share = correct / total
+        for end in (low, high):
+            # Where a score test is just significant (Wilson 1927).
+            assert abs(share - end) / math.sqrt(end * (1 - end) / titles) == pytest.approx(1.96, abs=1e-3)
+
     a, b = (score((0.5, each < correct) for each in range(14)) for correct in (9, 4))
     assert compare_paired(a, b) == compare_paired(b, a) == pytest.approx(2 * 0.5**5)
     assert compare_paired(a, a) == 1.0

@@ -136,7 +136,9 @@ def test_a_configuration_that_makes_no_sense_is_refused_with_the_reason(fields, 
 def test_what_is_changed_when_loading_is_checked_and_gets_its_defaults(tmp_path):
     PosGPTForCausalLM(PosGPTConfig(position_embedding_type="none", **SIZES)).save_pretrained(tmp_path)
     scaled = {"rope_type": "yarn", "factor": 4.0}
+    before = dict(scaled)
     rotary = PosGPTForCausalLM.from_pretrained(tmp_path, position_embedding_type="rotary", rope_parameters=scaled)
+    assert scaled == before
     assert rotary.config.rope_parameters["rope_theta"] == 10000.0 and rotary.config.rope_parameters["factor"] == 4.0
     # The same parameters, set later.
     later = PosGPTConfig(position_embedding_type="rotary", **SIZES)

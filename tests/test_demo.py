@@ -77,6 +77,8 @@ def test_a_corpus_that_cannot_be_read_to_its_end_opens_no_page(run, tmp_path, ti
         ({"question": "Ada"}, "title"),
         ({"question": "⁇", "title": None}, "is not a question"),
         ({"question": None, "title": None}, "post a question that is a text"),
+        ({"title": "Ada"}, "post a question that is a text"),
+        (["Where was Ada born?"], "post a question that is a text"),
         ({"question": "Where is AAA?", "title": 5}, "a title that is one or null"),
         (b"{", "Expecting"),
         (b"\xff", "codec can't decode"),

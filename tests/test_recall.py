@@ -106,6 +106,16 @@ def test_each_relation_is_asked_for_its_own_answer_of_a_title(tmp_path):
     ]
 
 
+def test_an_answer_is_left_out_where_the_document_may_mean_another_fact(tmp_path):
+    (tmp_path / "wiki.txt").write_text("Ada Berg. Berg (from Oslo ?) was born in Rome and died in Oslo .\n")
+    (tmp_path / "both.tsv").write_text("Where was Ada Berg born?\tRome\nWhere did Ada Berg die?\tOslo\n")
+    questions = load_questions(tmp_path / "both.tsv")
+    _, answers, relations, _ = recall.build_recall_prompts(
+        tmp_path / "wiki.txt", questions, recall.read_objective("windows"), 128
+    )
+    assert (answers, relations) == (["Rome"], ["birthplace"])
+
+
 def test_cues_end_as_the_questions_do():
     relation = Relation("出生地", ("{title}出生于哪里？",))
     objective = recall.read_objective("windows")

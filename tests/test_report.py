@@ -393,6 +393,11 @@ def test_a_text_file_of_answers_has_a_report(run, world, tmp_path):
     run(report, *two)
     metrics = json.loads((tmp_path / "two" / "metrics.json").read_text())
     assert (metrics["correct"], metrics["total"]) == (1, 1)
+    (tmp_path / "two.txt").write_text("Oslo\nRome\n")
+    with pytest.raises(
+        SystemExit, match="two.txt: answers 'Where was Bo born\\?' with 'Oslo' and 'Rome'; give the same"
+    ):
+        run(report, *two)
     (tmp_path / "two.txt").write_text('{"question": "Where was Bo born?", "answer": "Oslo"}\n' * 2)
     with pytest.raises(SystemExit, match="holds JSON Lines, which have their own references; leave --test_file out"):
         run(report, *two)
@@ -444,6 +449,12 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
         ("", [], "line 2: no prediction: "),
         ('{"question": "?"}', [], "line 2: no prediction: missing .*'answer'"),
         ('{"question": "?", "answer": 4, "reference": "4"}', [], "line 2: no prediction: .* are texts"),
+        ('{"question": "?", "answer": null, "reference": "4"}', [], "line 2: no prediction: .* are texts"),
+        (
+            '{"question": "?", "answer": "4", "reference": "4", "probability": "0.9"}',
+            [],
+            "line 2: .*'0.9' is no number",
+        ),
         ('{"question": "?", "answer": "4", "reference": []}', [], "line 2: no prediction: .* are texts"),
         ('{"question": "?", "answer": "4", "reference": "4", "probability": 4}', [], "line 2: .*from 0 to 1"),
         ('{"question": "?", "answer": "4", "reference": "4", "relation": "together"}', [], "line 2: .*stands for all"),
@@ -592,6 +603,9 @@ def test_reports_are_compared_in_one_table(run, reported, tmp_path):
     assert printed.count("| options |") == 1 and "| versions |" not in printed
     (other / "predictions.jsonl").write_text(format_predictions(right[:1]))
     with pytest.raises(SystemExit, match="other questions"):
+        run(compare, reported, other)
+    (other / "predictions.jsonl").write_text(format_predictions([replace(right[0], reference="Oz"), *right[1:]]))
+    with pytest.raises(SystemExit, match="other questions or correct answers"):
         run(compare, reported, other)
     with pytest.raises(SystemExit, match="no such file"):
         run(compare, reported, tmp_path / "none")

@@ -23,6 +23,7 @@ from data_scripts.relations import load_relations
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import Answer
+from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import make_figure, render_picture
 from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe
@@ -592,12 +593,12 @@ def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_proc
     assert [cells["windows"][cells["row"].index(f"told in sentence {number}")] for number in (1, 2)] == ["0.0%"] * 2
     answers = pd.read_csv(tmp_path / "out" / "dev" / "answers.csv")
     assert set(answers.groupby("title")["sentence"].agg(tuple)) == {(1, 2), (2, 1)}
-    # Those with no correct document are not counted.
+    # Those with no correct document are a group, too.
     world = World(**study["world"])
     told = {world.name_person(i): world.count_told(i) for i in range(68, 85)}
     assert [*answers["true_documents"]] == [*map(told.get, answers["title"])] and set(told.values()) == {0, 1, 2}
     assert [name for name in cells["row"] if "correct documents" in name] == [
-        f"correct documents: {i}" for i in (1, 2)
+        f"correct documents: {i}" for i in (0, 1, 2)
     ]
 
 
@@ -625,6 +626,10 @@ def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_
     # Once, at least twice, and so on; of the last, no document tells.
     told = {"told": [1, 2, 3, 4, None], "right": [False, True, False, True, True]}
     assert rows.average_by("told", [told, told]) == {1: 0, 2: 0.5, 4: 1}
+    # Documents that are all wrong tell it, too.
+    for column in ("told", "true_documents"):
+        wrong = {column: [0, 0, 1, None], "right": [True, False, True, True]}
+        assert rows.average_by(column, [wrong]) == {0: 0.5, 1: 1}
     assert not rows.average_by("told", [{"right": [True]}])
     # In a straight line between the first time that half was answered and the one before, whatever came before or after.
     for shares, half in {
@@ -978,14 +983,15 @@ def test_no_row_of_a_study_would_be_refused(name, world, tmp_path, monkeypatch):
 
 def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_person():
     runs = [{"right": [True] * right + [False] * (500 - right), "titles": [*range(500)]} for right in (440, 460)]
-    assert rows.average_right(runs) == (0.9, (450, 500, 500))
+    assert rows.count_right(runs) == (900, 1000, 500)
+    assert rows.count_right(runs).interval == Proportion(450, 500, 500).interval
     # Neither do more questions about each person.
-    assert rows.average_right([run | {"titles": [*range(100)] * 5} for run in runs]) == (0.9, (90, 100, 100))
+    assert rows.count_right([run | {"titles": [*range(100)] * 5} for run in runs]) == (900, 1000, 100)
     # What two relations ask is counted apart, and pairs by the person whom they come with.
     pairs = {"right": [True, False, True, True], "relations": [*"aabb"], "titles": ["A", "B", "A or B", "A or C"]}
     of_pairs = rows.take_relation([pairs | {"people": [0, 1, 0, 0]}], "b")
-    assert rows.average_right(of_pairs) == (1.0, (1, 1, 1))
-    assert rows.average_right(rows.take_relation([pairs], "a")) == (0.5, (1, 2, 2))
+    assert rows.count_right(of_pairs) == (2, 2, 1)
+    assert rows.count_right(rows.take_relation([pairs], "a")) == (1, 2, 2)
     hard_for_both = {"right": [True] * 60 + [False] * 40, "asked_file": "one", "titles": [*range(100)]}
     better = [hard_for_both, hard_for_both | {"right": [True] * 64 + [False] * 36}]
     less, error = rows.compare_rows(better, [hard_for_both])
@@ -993,7 +999,10 @@ def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_p
     assert all(map(math.isnan, rows.compare_rows(better, [hard_for_both | {"asked_file": "another"}])))
     # Another world has other people, whatever their names are.
     worlds = [hard_for_both | {"asked_file": f"of {world}", "world": world} for world in (1, 2)]
-    assert rows.average_right(worlds) == (0.6, (120, 200, 200)) and rows.compare_rows(worlds, worlds) == (0, 0)
+    # They may have other numbers of questions.
+    lone = {"right": [True, True], "relations": [*"ab"], "titles": ["A", "B"], "world": 3}
+    assert rows.count_right([*worlds, lone]) == (122, 202, 202) and rows.list_relations([pairs, lone]) == [*"ab"]
+    assert rows.count_right(worlds) == (120, 200, 200) and rows.compare_rows(worlds, worlds) == (0, 0)
     fewer = [worlds[0], worlds[1] | {"right": [True] * 56 + [False] * 44}]
     less, error = rows.compare_rows(worlds, fewer)
     assert less == pytest.approx(0.02) and 0.009 < error < 0.011

@@ -71,6 +71,9 @@ class Prediction:
         given = {} if self.alternatives is None else self.alternatives
         if not (isinstance(given, dict) and all(isinstance(each, int | float) for each in given.values())):
             raise ValueError("alternatives is an object of answers and their probabilities")
+        numbers = [each for each in (self.probability, self.surprisal) if each is not None]
+        if wrong := next((each for each in numbers if not isinstance(each, int | float)), None):
+            raise ValueError(f"{wrong!r} is no number; probability and surprisal are")
         if self.probability is not None and not 0 <= self.probability <= 1:
             raise ValueError(f"probability is {self.probability!r}, which is not a number from 0 to 1")
         if self.surprisal is not None and not 0 <= self.surprisal < math.inf:
@@ -127,7 +130,9 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
             # An escape such as `\ud83d` alone stands for no character.
             json.dumps(row, ensure_ascii=False).encode()
             names = Prediction.__annotations__.keys() & row.keys()
-            predictions.append(Prediction(**{name: row[name] for name in names if row[name] is not None}))
+            # Of what may be left out, `null` says that it is.
+            given = {name: row[name] for name in names if row[name] is not None or name in ("question", "answer")}
+            predictions.append(Prediction(**given))
             predictions[-1].check()
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             reason = str(error).removeprefix("Prediction.__init__() ")

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, log2
-from statistics import fmean
+from math import inf, log2, sqrt
+from statistics import NormalDist, fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -45,9 +45,14 @@ class Proportion(NamedTuple):
     @property
     def interval(self) -> tuple[float, float]:
         """The accuracy's 95 % interval (Wilson 1927), 0 to 1: over titles, for what is known of one goes together."""
-        from scipy.stats import binomtest
+        # scipy's takes whole numbers of correct titles alone.
+        z = NormalDist().inv_cdf(0.975)
 
-        return tuple(binomtest(round(self.accuracy * self.titles), self.titles).proportion_ci(0.95, "wilson"))
+        def find_lower_end(share: float) -> float:
+            spread = z * sqrt(z * z + 4 * self.titles * share * (1 - share))
+            return (2 * self.titles * share + z * z - spread) / (2 * (self.titles + z * z))
+
+        return find_lower_end(self.accuracy), 1 - find_lower_end(1 - self.accuracy)
 
     def format_interval(self) -> str:
         """Return the interval such as `87.1% to 92.3%`."""

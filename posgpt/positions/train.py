@@ -1,7 +1,6 @@
 """Train a small model on a task with one position encoding, and test it within and beyond the lengths of training."""
 
 import time
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -84,8 +83,7 @@ def build_model(run: Run) -> PosGPTForCausalLM:
             num_attention_heads=HEADS,
             max_position_embeddings=run.task.measure_width(max(run.task.tested)),
             use_cache=False,
-            # The configuration fills in what `rope_parameters` lack.
-            **deepcopy(run.positions),
+            **run.positions,
         )
 
 

@@ -95,7 +95,8 @@ class Server(ThreadingMixIn, WSGIServer):
         """Ask the models `question`, about `title` if that is not null; return what the page shows, or what is wrong."""
         try:
             given = json.loads(posted)
-            title, question = given["title"], given["question"]
+            is_whole = isinstance(given, dict) and {"title", "question"} <= given.keys()
+            title, question = (given["title"], given["question"]) if is_whole else (None, None)
             if not isinstance(question, str) or not isinstance(title, str | None):
                 raise ValueError("post a question that is a text, and a title that is one or null")
             documents = None
@@ -111,7 +112,7 @@ class Server(ThreadingMixIn, WSGIServer):
             with self.lock:
                 answers = [ask_model(page_model, title or question, question) for page_model in self.models]
             return {"title": title, "question": question, "answers": answers, "documents": documents}
-        except (BadInput, OSError, ValueError, KeyError, TypeError) as error:
+        except (BadInput, OSError, ValueError) as error:
             return {"error": shorten_error(error)}
 
     def reply(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
