@@ -15,7 +15,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import check_text, read_lines
 from data_scripts.questions import Questions
 from data_scripts.titles import find_text_start, find_title, iterate_titles
-from data_scripts.words import find_words
+from data_scripts.words import find_words, has_words
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ def load_edits(
         check_text(where, "\t".join(cells))
         if not texts[title]:
             raise BadInput(f"{where}: no document has the title {title!r}; edit one that has.")
-        if not any(any(find_words([old], text)) for text in texts[title]):
+        if not any(has_words(text, old) for text in texts[title]):
             raise BadInput(f"{where}: no document of {title!r} has {old!r}; give words that stand there.")
         if any(_overlap(texts[title], old, other) for other, _ in replaced.get(title, ())):
             raise BadInput(f"{where}: another line replaces a part of {old!r}, too; give each place one edit.")
         for answer in answers.get(title, ()):
-            if _overlap(texts[title], old, answer) and not any(find_words([old], answer)):
+            if _overlap(texts[title], old, answer) and not has_words(answer, old):
                 raise BadInput(f"{where}: {old!r} has only a part of the answer {answer!r}, or more; edit that alone.")
         if len(old) != len(new):
             raise BadInput(

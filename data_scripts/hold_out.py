@@ -37,7 +37,7 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import RELATIONS, Relation, RelationArguments, load_relations
 from data_scripts.titles import find_text_start, fold_case, iterate_titles, match_cases, match_titles
-from data_scripts.words import find_words
+from data_scripts.words import find_words, has_words
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
 # A corpus that was a table.
@@ -165,7 +165,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     titles = (title for file in kept if file.is_file() for title in load_questions(file, known=known).titles)
     asked_elsewhere = fold_case("\n".join(titles))
     may_leave = {
-        title: not any(find_words([title], asked_elsewhere)) for title in dict.fromkeys(keys) if title in documents_of
+        title: not has_words(asked_elsewhere, title) for title in dict.fromkeys(keys) if title in documents_of
     }
     named = {*RELATIONS.values(), *relations}
     unnamed = [None if relation in named else relation for relation in questions.relation_per_question]

@@ -28,7 +28,7 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import Span, is_month, take_words_beside
 from data_scripts.titles import find_text_start
-from data_scripts.words import JOINERS, MARKS, WORD, find_words, is_unspaced, join_words, split_words
+from data_scripts.words import JOINERS, MARKS, WORD, find_words, has_words, is_unspaced, join_words, split_words
 
 # Capitals find a relation's answers if they find at least this share of those that documents state.
 _MOSTLY = 0.93
@@ -358,7 +358,7 @@ def list_pairs(questions: Questions, relation: Relation) -> list[Pair]:
 def find_stated(pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
     """Return the pairs whose answer stands in a document of the title."""
     about = ((pair, document.text) for pair in set(pairs) for document in documents_of[pair[0]])
-    return {pair for pair, text in about if any(find_words([pair[1]], text[find_text_start(pair[0]) :]))}
+    return {pair for pair, text in about if has_words(text[find_text_start(pair[0]) :], pair[1])}
 
 
 def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
@@ -462,8 +462,8 @@ def describe_held_out(
                     labels[row["title"]] = row["asked"][row["likeliest"][0]]
             for title, answer in held_out:
                 bodies = (text[find_text_start(title) :] for _, text, _ in documents_of[title])
-                is_said, is_asked = any(any(find_words([answer], body)) for body in bodies), answer in asked[title]
-                is_in_title = any(find_words([answer], title))
+                is_said, is_asked = any(has_words(body, answer) for body in bodies), answer in asked[title]
+                is_in_title = has_words(title, answer)
                 is_last = split_words(title)[-1:] == [answer]
                 counts[:5] += [True, is_said, is_asked, is_in_title, is_last]
                 if is_said and not is_asked and not missed:

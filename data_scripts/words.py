@@ -77,3 +77,8 @@ def find_words(words: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
             end = start + len(word)
             if _START.match(text, start) and _END.match(text, end):
                 yield start, end
+
+
+def has_words(text: str, words: str) -> bool:
+    """Return whether words stand in a text, not as a part of longer words; the empty one stands nowhere."""
+    return any(find_words([words], text))

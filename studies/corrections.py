@@ -31,7 +31,7 @@ from data_scripts.files import DEV_FILE, TRAIN_FILE, WORDINGS_FILE, check_is_fol
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import load_relations, read_relations
-from data_scripts.words import find_words
+from data_scripts.words import has_words
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST
 from posgpt.finetune import finetune
@@ -105,7 +105,7 @@ def correct_facts(
         answer for each in train.relations if each.name == own[0].relation for answer in train.select(each).answers
     }
     for number, each in enumerate(tqdm(own, desc=name, unit="correction", disable=None)):
-        others = [other for other in questions if not any(find_words([each.title or ""], other.title or ""))]
+        others = [other for other in questions if not has_words(other.title or "", each.title or "")]
         rng = np.random.default_rng(number)
         left = sorted(candidates - {before[each.question], *each.references})
         if not left:

@@ -17,6 +17,7 @@ from data_scripts.files import DEV_FILE, TRAIN_FILE
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.synthetic_world import World
+from data_scripts.words import has_words
 from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.cache import CACHE
@@ -27,7 +28,7 @@ from modeling_posgpt.positions_none import PosGPTNoEmbedding
 from modeling_posgpt.positions_relative_bias import PosGPTRelativeBias
 from modeling_posgpt.positions_rotary import PosGPTRotaryEmbedding, rotate
 from modeling_posgpt.positions_sinusoidal import PosGPTSinusoidalEmbedding
-from posgpt.evaluation.evidence import find_documents, has_mention
+from posgpt.evaluation.evidence import find_documents
 from posgpt.quickstart import ASKED
 
 DOCS = ROOT / "docs"
@@ -374,7 +375,7 @@ def test_the_pairs_of_a_world_name_nobody_they_are_not_about_but_its_corpus_does
     assert not set(train.texts) & set(dev.texts)
     documents = find_documents(tmp_path / "wiki.txt", dev.titles)
     for name, place in zip(dev.titles, dev.answers, strict=True):
-        assert any(has_mention(document.text, place) for document in documents[name])
+        assert any(has_words(document.text, place) for document in documents[name])
     most_frequent = max(set(train.answers), key=train.answers.count)
     share = dev.answers.count(most_frequent) / len(dev)
     assert f"{len(dev)} held-out people" in TOPICS[14] and f"{share:.1%}".replace("%", " %") in TOPICS[14]

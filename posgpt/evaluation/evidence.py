@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, read_rows
 from data_scripts.titles import find_text_start, match_cases, match_titles
-from data_scripts.words import FULL_STOPS, INITIAL, MARKS, find_words
+from data_scripts.words import FULL_STOPS, INITIAL, MARKS, find_words, has_words
 from posgpt.evaluation.predictions import Prediction
 
 GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
@@ -59,16 +59,6 @@ def find_documents(
     return found | {name: found[title] for name, title in match_cases(names, found).items()}
 
 
-def list_mentions(words: Iterable[str], text: str) -> list[tuple[int, int]]:
-    """Return start and end of where one of `words` stands as a whole word, in order; of those that begin alike, the longest is first."""
-    return sorted(set(find_words(words, text)), key=lambda span: (span[0], -span[1]))
-
-
-def has_mention(document: str, answer: str) -> bool:
-    """Whether the document contains the answer as whole words; no document contains the empty answer."""
-    return any(find_words([answer], document))
-
-
 def find_sentences(text: str, answer: str) -> list[str]:
     """Return the sentences that contain the answer as whole words, each once."""
     ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)] if answer in text else []
@@ -87,8 +77,8 @@ def mark_evidence(text: str, name: str, answers: Iterable[str]) -> list[tuple[st
         Each part of the text, with `name`, `said` or an empty string for what is neither.
     """
     parts, done = [], 0
-    for start, end in list_mentions([name, *answers], text):
-        # Of answers that overlap, the first one is marked.
+    # Of answers that overlap, the first one is marked; of those that begin alike, the longest.
+    for start, end in sorted(find_words([name, *answers], text), key=lambda span: (span[0], -span[1])):
         if start >= done:
             said = text[start:end]
             parts += [(text[done:start], ""), (said, "name" if said == name else "said")]
@@ -104,11 +94,11 @@ def find_evidence(prediction: Prediction, documents: Mapping[str, list[Document]
     own = documents.get(prediction.title or prediction.question, [])
     if not own:
         group = "unseen name"
-    elif not any(has_mention(document.text, right) for document in own for right in prediction.references):
+    elif not any(has_words(document.text, right) for document in own for right in prediction.references):
         group = "unseen answer"
     else:
         group = "known and correct" if prediction.answer in prediction.references else "known and wrong"
-    return Evidence(own, group, any(has_mention(document.text, prediction.answer) for document in own))
+    return Evidence(own, group, any(has_words(document.text, prediction.answer) for document in own))
 
 
 def normalize_answer(answer: str) -> str:
