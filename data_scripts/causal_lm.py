@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import NameWindowsCollator
 from data_scripts.documents import tokenize_corpus
-from data_scripts.epochs import EpochDataset
+from data_scripts.epochs import EpochDataset, draw_one
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.questions import Questions, encode_by_title
@@ -144,7 +144,7 @@ class PackedDataset(EpochDataset):
                 texts.append((ids, [-100, *ids[1:]]))
             else:
                 own = self.asked[text - len(self.document_of)]
-                drawn = own[rng.integers(len(own))]
+                drawn = draw_one(own, rng)
                 if rng.random() < self.question_share:
                     texts.append((drawn["input_ids"], drawn["labels"]))
         # A row whose questions are all left out reads one without loss.

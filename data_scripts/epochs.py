@@ -147,6 +147,11 @@ class EpochSampler(Sampler):
         return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in groups])
 
 
+def draw_one(values: Sequence, rng: np.random.Generator) -> Any:
+    """Draw one of several values; a single one takes no random number."""
+    return values[int(rng.integers(len(values)))]
+
+
 class FixedDataset(EpochDataset):
     """Examples that are the same in every epoch, such as encoded questions; only their order is drawn."""
 

@@ -36,7 +36,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import NameWindowsCollator
 from data_scripts.edits import Edits, load_edits
-from data_scripts.epochs import EpochDataset
+from data_scripts.epochs import EpochDataset, draw_one
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
@@ -353,7 +353,7 @@ class NameWindowsDataset(EpochDataset):
         title, relation = key
         if not answers or rng.random() >= share:
             return wording.before + title, []
-        answer = answers[int(rng.integers(len(answers)))] + MASK_TOKEN
+        answer = draw_one(answers, rng) + MASK_TOKEN
         if self.config.paraphrases and rng.random() < self.config.paraphrases:
             room = self.tokenizer.model_max_length - len(title + MASK_TOKEN + answer)
             wording = self.paraphraser_of[relation].draw(wording, room, rng)
@@ -435,11 +435,6 @@ class NameWindowsDataset(EpochDataset):
             after = after[: int(rng.integers(len(after) + 1))]
             draws = np.append(draws, rng.random(len(after)))
         return join_words(word for word, draw in zip(before + after, draws, strict=True) if draw < kept)
-
-
-def draw_one(values: Sequence, rng: np.random.Generator) -> Any:
-    """Draw one of several values; a single one takes no random number."""
-    return values[int(rng.integers(len(values)))] if len(values) > 1 else values[0]
 
 
 def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterator[str]:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from data_scripts.epochs import draw_one
 from data_scripts.relations import Wording
 from data_scripts.words import MARKS, is_unspaced, join_words, split_words
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
@@ -86,25 +87,25 @@ class Paraphraser:
     def _draw_ending(self, rng: np.random.Generator) -> str:
         """Return what words in titles have attached, the end of a word, or any characters; sometimes none."""
         if self.title_marks and rng.random() < 0.5:
-            return self.title_marks[int(rng.integers(len(self.title_marks)))]
+            return draw_one(self.title_marks, rng)
         number = int(rng.integers(_MAX_ENDING + 1))
         if self.other_words and rng.random() < 0.5:
-            word = self.other_words[int(rng.integers(len(self.other_words)))]
+            word = draw_one(self.other_words, rng)
             return word[max(len(word) - number, 0) :]
         return "".join(self._attachable[place] for place in rng.integers(len(self._attachable), size=number))
 
     def draw(self, wording: Wording, room: int, rng: np.random.Generator) -> Wording:
         """Return words to stand before and after a title, together at most `room` characters."""
-        cue = self.cues[int(rng.integers(len(self.cues)))].split() if self.cues else []
+        cue = draw_one(self.cues, rng).split() if self.cues else []
         kept, name = rng.random(), ""
         own: Sequence[str] = list_words(wording)
         if self.names and self.stop_words and rng.random() < _NAMED:
             # In `What is the year of NAME?`, `is the of` ask nothing, even if another relation's wording alone has them.
-            name = self.names[int(rng.integers(len(self.names)))]
-            own = self.stop_words[int(rng.integers(len(self.stop_words)))]
+            name = draw_one(self.names, rng)
+            own = draw_one(self.stop_words, rng)
         words = [word for word in own if rng.random() < kept]
         if self.telling and set(self.telling).isdisjoint(words):
-            words.insert(int(rng.integers(len(words) + 1)), name or self.telling[int(rng.integers(len(self.telling)))])
+            words.insert(int(rng.integers(len(words) + 1)), name or draw_one(self.telling, rng))
         more = [word for word in cue if rng.random() < kept]
         if self.other_words:
             places = rng.integers(len(self.other_words), size=rng.integers(_MAX_OTHER_WORDS + 1))
@@ -117,12 +118,12 @@ class Paraphraser:
         mark = wording.mark
         if rng.random() >= _OWN_MARK:
             marks = [each for each in _MARKS if each in self.characters]
-            mark = marks[rng.integers(len(marks))] if marks and rng.random() < 0.5 else ""
+            mark = draw_one(marks, rng) if marks and rng.random() < 0.5 else ""
         title_is_first = self.title_endings > 0 and rng.random() < self.title_endings
         ending = self._draw_ending(rng) if title_is_first else ""
         split = 0 if title_is_first else int(rng.integers(len(words) + 1))
         if split and self.title_starts and rng.random() < _TITLE_START:
-            words.insert(0, self.title_starts[int(rng.integers(len(self.title_starts)))])
+            words.insert(0, draw_one(self.title_starts, rng))
             split += 1
         if len(" ".join([ending, *words])) + len("  ") + len(mark) > room:
             return wording

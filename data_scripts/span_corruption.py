@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import tokenize_corpus
-from data_scripts.epochs import EpochDataset
+from data_scripts.epochs import EpochDataset, draw_one
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
@@ -157,9 +157,9 @@ class SpanCorruptionDataset(EpochDataset):
             within = [span for span in batch["spans"][place] if span[1] <= length] if self.config.salient_share else []
             questions = self.questions.get(batch["title"][place]) if self.questions else None
             if questions and rng.random() < self.config.question_share:
-                features[place] = questions[rng.integers(len(questions))]
+                features[place] = draw_one(questions, rng)
             elif within and rng.random() < self.config.salient_share:
-                features[place]["cuts"] = np.array([length, *within[rng.integers(len(within))]])
+                features[place]["cuts"] = np.array([length, *draw_one(within, rng)])
         return features
 
 
