@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from accelerate import PartialState
 from datasets.fingerprint import Hasher
 
-from data_scripts.files import hash_file
 from data_scripts.synthetic_world import World
 from posgpt.evaluation.scoring import compute_auroc
-from posgpt.training.checkpoints import WEIGHTS_FILE
-from posgpt.training.saved_models import load_model
-from studies.training_runs import Record, keep_result
+from studies.training_runs import Record, ask_once
 
 # What a wrong answer costs where a correct one earns 1. Answers pay from a confidence of COST / (1 + COST).
 COST = 4
@@ -28,13 +25,11 @@ def ask_strangers(model_dir: Path, kept_file: Path, world: World, number: int) -
     names = map(world.name_person, range(-number, 0))
     questions = [world.asked[relation].ask(name) for name in names for relation in world.entropy()]
 
-    def compute() -> Record:
-        model, tokenizer = load_model(str(model_dir))
-        answered = model.to(PartialState().device).answer(questions, tokenizer)
+    def ask(model: Any, tokenizer: Any) -> Record:
+        answered = model.answer(questions, tokenizer)
         return {"answers": [each.text for each in answered], "probabilities": [each.probability for each in answered]}
 
-    key = {"questions": Hasher.hash(questions), "model": hash_file(model_dir / WEIGHTS_FILE)}
-    return keep_result(kept_file, key, compute)
+    return ask_once(kept_file, model_dir, {"questions": Hasher.hash(questions)}, ask)
 
 
 def measure_confidence(run: Record, world: World) -> np.ndarray:

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from accelerate import PartialState
 from tqdm import tqdm
 
 from data_scripts.documents import load_corpus
@@ -56,7 +55,6 @@ from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.hardware import count_cores
 from posgpt.training.run_record import read_record
-from posgpt.training.saved_models import load_model
 from studies.honesty import ask_strangers
 from studies.recall import measure_model, read_objective
 from studies.rows import (
@@ -72,6 +70,7 @@ from studies.study import Row, Study, SweepArguments, load_study
 from studies.training_runs import (
     COMMANDS,
     Record,
+    ask_once,
     build_command,
     count_rows_per_step,
     estimate_minutes,
@@ -307,9 +306,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
         and `titles` (what each question asks for, and about what), and the number of the model's `parameters`.
     """
 
-    def compute() -> Record:
-        model, tokenizer = load_model(str(model_dir))
-        model.to(PartialState().device)
+    def answer(model: Any, tokenizer: Any) -> Record:
         known = [*relations, *read_relations(model.config.relations)]
         asked = load_questions(test_file, answers=True, known=known)
         data = EvaluationData({TEST: asked})
@@ -328,8 +325,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
         }
 
     # What is kept of earlier versions lacks some of these.
-    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "columns": 6}
-    return keep_result(kept_file, key, compute)
+    return ask_once(kept_file, model_dir, {"asked": hash_file(test_file), "columns": 6}, answer)
 
 
 def weigh_candidates(model_dir: Path, test_file: Path, kept_file: Path, world: World) -> Record:
@@ -338,9 +334,7 @@ def weigh_candidates(model_dir: Path, test_file: Path, kept_file: Path, world: W
     A probability is that which the model gives the answer, divided by the sum over all that the world draws such answers from.
     """
 
-    def compute() -> Record:
-        model, tokenizer = load_model(str(model_dir))
-        model.to(PartialState().device)
+    def weigh(model: Any, tokenizer: Any) -> Record:
         asked = load_questions(test_file, answers=True, known=tuple(world.asked.values()))
         weighed = []
         for name in world.entropy():
@@ -352,8 +346,7 @@ def weigh_candidates(model_dir: Path, test_file: Path, kept_file: Path, world: W
                 weighed.append((-float(own) / math.log(2), name, asked.titles[row]))
         return pd.DataFrame(weighed, columns=["surprisals", "relations", "titles"]).to_dict("list")
 
-    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "columns": 3}
-    return keep_result(kept_file, key, compute)
+    return ask_once(kept_file, model_dir, {"asked": hash_file(test_file), "columns": 3}, weigh)
 
 
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
+from accelerate import PartialState
 from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -29,7 +30,7 @@ from posgpt.imports import describe_imports
 from posgpt.recipe_parser import parse_with_recipe, read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
 from posgpt.training.estimate import plan_training
-from posgpt.training.saved_models import CONFIG_FILE
+from posgpt.training.saved_models import CONFIG_FILE, load_model
 
 Record = dict[str, Any]
 # To be raised when a change of the code changes what a training or a measurement gives by more than rounding: what was kept is
@@ -70,6 +71,16 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
         kept |= compute()
         write_file(path, json.dumps(kept, indent=2))
     return {name: value for name, value in kept.items() if name != "key"}
+
+
+def ask_once(path: Path, model_dir: Path, key: Record, ask: Callable[[Any, Any], Record]) -> Record:
+    """Return what `ask` returns of a model and its tokenizer, which is kept in `path` as `keep_result` does, by the model's weights, too."""
+
+    def compute() -> Record:
+        model, tokenizer = load_model(str(model_dir))
+        return ask(model.to(PartialState().device), tokenizer)
+
+    return keep_result(path, key | {"model": hash_file(model_dir / WEIGHTS_FILE)}, compute)
 
 
 def build_command(recipe: str, **options: object) -> list[str]:
