@@ -350,6 +350,8 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         for name, by_group in shares_of.items():
             axes.plot([*by_group], [100 * share for share in by_group.values()], marker="o", **style_of[name])
         axes.set_xscale(**GROUPINGS[column].scale)
-        axes.set_xticks(sorted({*chain(*shares_of.values())}))
+        groups = sorted({*chain(*shares_of.values())})
+        # As numbers, not as powers.
+        axes.set_xticks(groups, labels=map(str, groups))
         axes.set(xlabel=GROUPINGS[column].label, ylabel="answered (%)")
     save_picture(figure, path)
