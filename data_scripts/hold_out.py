@@ -11,11 +11,13 @@ documents of these titles are left out, and so are all questions about others th
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+from datasets import Dataset
 
 from data_scripts.documents import Columns, check_columns, load_corpus
 from data_scripts.errors import BadInput, prefix_bad_input
@@ -34,7 +36,7 @@ from data_scripts.files import (
     write_lines,
 )
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import load_questions
+from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import RELATIONS, Relation, RelationArguments, load_relations
 from data_scripts.titles import find_text_start, fold_case, iterate_titles, match_cases, match_titles
 from data_scripts.words import find_words, has_words
@@ -129,6 +131,42 @@ def draw_titles(
     return file_of
 
 
+def number_documents(titles: Iterable[str], corpus: Dataset) -> dict[str, list[int]]:
+    """Return the numbers of each title's documents, from 0, by titles in lower case, in their order; those without one are left out."""
+    found: dict[str, list[int]] = {title: [] for title in titles}
+    documents = ((i, row["title"], row["text"]) for i, row in enumerate(corpus))
+    for i, title, _ in match_titles(found, documents):
+        found[fold_case(title)].append(i)
+    return {title: numbers for title, numbers in found.items() if numbers}
+
+
+def sort_questions(
+    questions: Questions, keys: list[str], file_of: dict[str, str], documented: Container[str]
+) -> dict[str, list[int]]:
+    """Return the numbers of the questions of each file, without those about others that name who is taken out of the corpus."""
+    rows_of = defaultdict[str, list[int]](list)
+    unseen = {title for title, key in zip(questions.titles, keys, strict=True) if file_of[key] == UNSEEN_FILE}
+    for number, (title, key, answer) in enumerate(zip(questions.titles, keys, questions.answers, strict=True)):
+        # What others are asked may name somebody of whom nothing may be told: in a title such as `A or B`, of no document.
+        said = f"{'' if key in documented else title}\t{answer}"
+        if file_of[key] == UNSEEN_FILE or not any(find_words(unseen, said)):
+            rows_of[file_of[key]].append(number)
+    return rows_of
+
+
+def copy_files(data_dir: Path, output_dir: Path, names: Iterable[str]) -> set[str]:
+    """Copy those files that are there; return their names. Relations go with any split, and may be the user's own: they stay."""
+    copied = set[str]()
+    for source in filter(Path.is_file, (data_dir / name for name in names)):
+        target = output_dir / source.name
+        if source.name != RELATIONS_FILE or not target.exists():
+            write_file(target, source.read_bytes())
+            copied.add(source.name)
+        elif source.read_bytes() != target.read_bytes():
+            print(f"{target}: stays as it is, and differs from {source}.")
+    return copied
+
+
 def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     """Split a TSV of questions into one of its own name, `calibration.tsv` and, when `people` is not 0, `unseen.tsv`.
 
@@ -153,35 +191,21 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         questions = questions.rename(match_cases(questions.titles, iterate_titles(corpus)))
     # In any case: `ANA LIND` is Ana Lind.
     keys = [*map(fold_case, questions.titles)]
-    documents_of = dict[str, list[int]]()
-    if people and corpus:
-        documents = ((i, row["title"], row["text"]) for i, row in enumerate(corpus))
-        for i, title, _ in match_titles(dict.fromkeys(keys), documents):
-            documents_of.setdefault(fold_case(title), []).append(i)
+    documents_of = number_documents(keys, corpus) if people and corpus else {}
     # Without its document, what dev and test ask about a title could not be known.
     kept = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir and people]
     known = [*relations, *questions.relations]
     # Searched as one text, since a question may name several titles.
     titles = (title for file in kept if file.is_file() for title in load_questions(file, known=known).titles)
     asked_elsewhere = fold_case("\n".join(titles))
-    may_leave = {
-        title: not has_words(asked_elsewhere, title) for title in dict.fromkeys(keys) if title in documents_of
-    }
+    may_leave = {title: not has_words(asked_elsewhere, title) for title in documents_of}
     named = {*RELATIONS.values(), *relations}
     unnamed = [None if relation in named else relation for relation in questions.relation_per_question]
     with prefix_bad_input(questions_file):
         file_of = draw_titles(arguments, keys, unnamed, may_leave)
     left_out = {i for title, file in file_of.items() if file == UNSEEN_FILE for i in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
-    naming, copied, rows_of = 0, set[str](), defaultdict[str, list[int]](list)
-    unseen = {title for title, key in zip(questions.titles, keys, strict=True) if file_of.get(key) == UNSEEN_FILE}
-    for number, (title, key, answer) in enumerate(zip(questions.titles, keys, questions.answers, strict=True)):
-        # What others are asked may name somebody of whom nothing may be told: in a title such as `A or B`, of no document.
-        said = f"{'' if key in documents_of else title}\t{answer}"
-        if (file := file_of.get(key, train_name)) != UNSEEN_FILE and any(find_words(unseen, said)):
-            naming += 1
-        else:
-            rows_of[file].append(number)
+    rows_of = sort_questions(questions, keys, {key: file_of.get(key, train_name) for key in keys}, documents_of)
     if not rows_of[train_name] or not rows_of[CALIBRATION_FILE]:
         raise BadInput(
             f"{questions_file}: nearly all questions name who is taken out of the corpus; choose fewer --people."
@@ -195,16 +219,9 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
                 title, text = document["title"], document["text"]
                 row = {arguments.title_column: title, arguments.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
-        others = {DEV_FILE, TEST_FILE, RELATIONS_FILE, WORDINGS_FILE} - lines.keys() if data_dir else set()
-        for source in filter(Path.is_file, (Path(str(data_dir), name) for name in others)):
-            target = output_dir / source.name
-            # Relations go with any split, and may be the user's own.
-            if source.name != RELATIONS_FILE or not target.exists():
-                write_file(target, source.read_bytes())
-                copied.add(source.name)
-            elif source.read_bytes() != target.read_bytes():
-                print(f"{target}: stays as it is, and differs from {source}.")
-    if naming:
+        others = {DEV_FILE, TEST_FILE, RELATIONS_FILE, WORDINGS_FILE} - lines.keys()
+        copied = copy_files(Path(data_dir), output_dir, others) if data_dir else set()
+    if naming := len(questions) - sum(map(len, rows_of.values())):
         print(
             f"{questions_file}: {naming:,} questions about others are left out, which name who is taken out of the corpus."
         )
