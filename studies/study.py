@@ -218,7 +218,7 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
             are not asked the same.
     """
     name = arguments.study
-    path = Path(name) if content or name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    path = Path(name) if content is not None or name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if content is None and path.parent == FOLDER and not path.is_file():
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
         raise BadInput(f"there is no study {name!r}; choose one of {known}, or give a YAML file.")

@@ -421,7 +421,7 @@ def run_study(study: str | os.PathLike | Mapping[str, Any], **options: Any) -> p
         BadInput: an option, the study or a file is not what it should be, or a training could not go on.
     """
     content = study if isinstance(study, Mapping) else None
-    arguments = parse_options(SweepArguments, ["study" if content else str(study)], **options)
+    arguments = parse_options(SweepArguments, ["study" if content is not None else str(study)], **options)
     return _run(arguments, *load_study(arguments, content))
 
 

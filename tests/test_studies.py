@@ -384,6 +384,8 @@ def test_positions_on_the_command_line_are_those_of_rows_that_name_none(monkeypa
     options = {"seeds": 43, "position_embedding_type": "none", "output_dir": str(tmp_path)}
     _, study, rows = sweep.run_study("inverse", **options)
     assert study.seeds == [43] and {row.pretrain["position_embedding_type"] for row in rows.values()} == {"none"}
+    with pytest.raises(BadInput, match="^study: not a study: .*'rows'"):
+        sweep.run_study({})
 
 
 def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process, tmp_path, monkeypatch):
