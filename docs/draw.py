@@ -150,7 +150,7 @@ def draw_rows(axes: Any, file: str, column: str, ends: tuple[int, int], label: s
     rows = {}
     for row in (row for row in read_rows(file) if not row.get("detail")):
         of, correct = row["of"], row["correct"]
-        mean = Proportion(round(sum(correct) / len(correct)), of, of)
+        mean = Proportion(sum(correct), of * len(correct), of)
         # People of whom several facts are asked have counted once in the file.
         interval = [end / 100 for end in row["interval"]] if "interval" in row else mean.interval
         rows[row[column]] = [count / of for count in correct], interval
