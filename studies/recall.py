@@ -81,19 +81,19 @@ def build_recall_prompts(
     for title, answer, relation in asked:
         missing.setdefault((title, answer), []).append(relation)
     kinds = Counter(title for title, _ in {(title, relation) for title, _, relation in asked})
-    often = {key: len(relations) if kinds[key[0]] > 1 else math.inf for key, relations in missing.items()}
+    at_most = {key: len(relations) if kinds[key[0]] > 1 else math.inf for key, relations in missing.items()}
     prompts, answers, names, titles = [], [], [], []
     for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
         title, text = document["title"], document["text"]
         said = Counter(text[start:end] for start, end in document["spans"])
         for start, end in document["spans"]:
-            key = title, text[start:end]
-            if (relations := missing.get(key)) and said[key[1]] <= often[key]:
+            answer = text[start:end]
+            if (relations := missing.get((title, answer))) and said[answer] <= at_most[title, answer]:
                 prompt = objective.build_prompt(relations[0], title, text, start, end, max_length)
                 if prompt is not None:
                     names.append(relations.pop(0).name)
                     prompts.append(prompt)
-                    answers.append(text[start:end])
+                    answers.append(answer)
                     titles.append(title)
     return prompts, answers, names, titles
 

@@ -314,7 +314,7 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     for axes, relation in zip(dots, relations or [""], strict=True):
         own = {name: take_relation(of_row, relation) if relation else of_row for name, of_row in runs.items()}
         shares = {
-            name: [count_right([run]).accuracy for run in of_row if run["right"]] for name, of_row in own.items()
+            name: [float(np.mean(run["right"])) for run in of_row if run["right"]] for name, of_row in own.items()
         }
         intervals = {name: count_right(of_row).interval for name, of_row in own.items()}
         draw_seeds(axes, {name: (shares[name], intervals[name]) for name in runs}, colors)

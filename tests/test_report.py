@@ -454,7 +454,17 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
         (
             '{"question": "?", "answer": "4", "reference": "4", "probability": "0.9"}',
             [],
-            "line 2: .*'0.9' is no number",
+            "line 2: .*probability is '0.9', which is not a number",
+        ),
+        (
+            '{"question": "?", "answer": "4", "reference": "4", "probability": ""}',
+            [],
+            "line 2: .*probability is '', which is not a number",
+        ),
+        (
+            '{"question": "?", "answer": "4", "reference": "4", "surprisal": []}',
+            [],
+            r"line 2: .*surprisal is \[\], which is not a number",
         ),
         ('{"question": "?", "answer": "4", "reference": []}', [], "line 2: no prediction: .* are texts"),
         ('{"question": "?", "answer": "4", "reference": "4", "probability": 4}', [], "line 2: .*from 0 to 1"),

@@ -71,12 +71,10 @@ class Prediction:
         given = {} if self.alternatives is None else self.alternatives
         if not (isinstance(given, dict) and all(isinstance(each, int | float) for each in given.values())):
             raise ValueError("alternatives is an object of answers and their probabilities")
-        numbers = [each for each in (self.probability, self.surprisal) if each is not None]
-        if wrong := next((each for each in numbers if not isinstance(each, int | float)), None):
-            raise ValueError(f"{wrong!r} is no number; probability and surprisal are")
-        if self.probability is not None and not 0 <= self.probability <= 1:
+        numbers = int | float | None
+        if not isinstance(self.probability, numbers) or not 0 <= (self.probability or 0) <= 1:
             raise ValueError(f"probability is {self.probability!r}, which is not a number from 0 to 1")
-        if self.surprisal is not None and not 0 <= self.surprisal < math.inf:
+        if not isinstance(self.surprisal, numbers) or not 0 <= (self.surprisal or 0) < math.inf:
             raise ValueError(f"surprisal is {self.surprisal!r}, which is not a number of bits from 0")
 
 

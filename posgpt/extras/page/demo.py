@@ -94,11 +94,11 @@ class Server(ThreadingMixIn, WSGIServer):
     def ask(self, posted: bytes) -> dict[str, Any]:
         """Ask the models `question`, about `title` if that is not null; return what the page shows, or what is wrong."""
         try:
-            given = json.loads(posted)
-            is_whole = isinstance(given, dict) and {"title", "question"} <= given.keys()
-            title, question = (given["title"], given["question"]) if is_whole else (None, None)
-            if not isinstance(question, str) or not isinstance(title, str | None):
-                raise ValueError("post a question that is a text, and a title that is one or null")
+            match json.loads(posted):
+                case {"question": str() as question, "title": str() | None as title}:
+                    pass
+                case _:
+                    raise ValueError("post a question that is a text, and a title that is one or null")
             documents = None
             if title and self.arguments.corpus_file:
                 found = find_documents(self.arguments.corpus_file, [title], self.arguments).get(title, [])
